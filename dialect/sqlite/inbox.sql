@@ -1,0 +1,49 @@
+-- Statements of the inbox, for SQLite. The table names are the defaults; the library puts the
+-- configured ones in their place. Parameters are listed above each statement.
+
+-- Stages one row. Of two deliveries at once the second waits for the write lock of the whole
+-- database, bounded by the connection's busy timeout. ?1 is not used here: it is the lock wait
+-- bound elsewhere. ?2 consumer, ?3 message id, ?4 tenant, ?5 idempotency key or NULL.
+-- name: begin
+INSERT INTO inbox_messages (consumer, message_id, tenant_id, idempotency_key)
+SELECT ?2, ?3, ?4, ?5 WHERE ?1 IS NOT NULL
+ON CONFLICT DO NOTHING
+RETURNING 'fresh', '';
+
+-- The state of the row that begin collided with, by message id or by business key.
+-- ?1 consumer, ?2 message id, ?3 tenant, ?4 idempotency key or NULL.
+-- name: find
+SELECT state FROM inbox_messages WHERE consumer = ?1 AND message_id = ?2
+UNION ALL
+SELECT state FROM inbox_messages WHERE consumer = ?1 AND tenant_id = ?3 AND idempotency_key = ?4
+LIMIT 1;
+
+-- Whether the row of one message is there. ?1 consumer, ?2 message id.
+-- name: exists
+SELECT state FROM inbox_messages WHERE consumer = ?1 AND message_id = ?2;
+
+-- Makes a dead row processed, for a message that was mended and sent again.
+-- ?1 consumer, ?2 message id.
+-- name: revive
+UPDATE inbox_messages
+SET state = 'processed', recorded_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER),
+    topic = NULL, payload = NULL, metadata = NULL, last_error = NULL
+WHERE consumer = ?1 AND message_id = ?2 AND state = 'dead';
+
+-- Keeps a message that cannot be handled. ?1 consumer, ?2 message id, ?3 topic, ?4 payload,
+-- ?5 metadata, ?6 error.
+-- name: bury
+INSERT INTO inbox_messages (consumer, message_id, state, topic, payload, metadata, last_error)
+VALUES (?1, ?2, 'dead', ?3, ?4, ?5, ?6)
+ON CONFLICT DO NOTHING;
+
+-- Deletes one chunk of old rows. ?1 state, ?2 age in microseconds, ?3 rows at most.
+-- name: purge
+DELETE FROM inbox_messages
+WHERE rowid IN (
+    SELECT rowid FROM inbox_messages
+    WHERE state = ?1 AND recorded_at < CAST(unixepoch('subsec') * 1000000 AS INTEGER) - ?2
+    LIMIT ?3);
+
+-- name: version
+SELECT max(version) FROM inbox_schema;

@@ -1,0 +1,151 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/watermill-inbox/watermill-inbox/dialect"
+	"github.com/watermill-inbox/watermill-inbox/inbox"
+	"github.com/watermill-inbox/watermill-inbox/uow"
+)
+
+// UnitOfWorkConfig configures [UnitOfWork].
+type UnitOfWorkConfig struct {
+	// Retries is how often a serialization failure, a deadlock or a busy database is answered by
+	// a fresh transaction before it is an error like any other. Default: 10.
+	Retries int
+	// WaitInitial and WaitMax bound the pause between two tries while the database is away. It
+	// doubles, with jitter. Defaults: 1 s and 30 s.
+	WaitInitial, WaitMax time.Duration
+	// Closing, when it is closed, ends the waiting for a database that is away. Default: none,
+	// the delivery's context alone ends it.
+	Closing <-chan struct{}
+	// Logger is told when the database is away. Default: none.
+	Logger watermill.LoggerAdapter
+}
+
+func (c *UnitOfWorkConfig) setDefaults() {
+	if c.Retries == 0 {
+		c.Retries = 10
+	}
+	if c.WaitInitial == 0 {
+		c.WaitInitial = time.Second
+	}
+	if c.WaitMax == 0 {
+		c.WaitMax = 30 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = watermill.NopLogger{}
+	}
+}
+
+const (
+	pingTimeout = 5 * time.Second
+	// lostConnections is how often in a row a transaction may lose its connection, while the
+	// database answers others, before that is put down to the handler: one that idles longer than
+	// the server lets a transaction idle loses it every time.
+	lostConnections = 3
+	logEvery        = 10 * time.Second
+)
+
+// UnitOfWork runs the handler in a transaction of work, which it commits when the handler succeeds
+// and rolls back when it fails, panics or lets its context end. The message's context carries the
+// transaction and is put back on the way out.
+//
+// While the database is unreachable or read-only it holds the delivery and tries again, until the
+// delivery's context ends or Closing does; the error is then [inbox.ErrInterrupted].
+func UnitOfWork(work *uow.UnitOfWork, cfg UnitOfWorkConfig) message.HandlerMiddleware {
+	cfg.setDefaults()
+	u := &unitOfWork{work: work, cfg: cfg}
+	return func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			return u.handle(msg, next)
+		}
+	}
+}
+
+type unitOfWork struct {
+	work   *uow.UnitOfWork
+	cfg    UnitOfWorkConfig
+	logged atomic.Int64 // when the last line about an absent database was written
+}
+
+func (u *unitOfWork) handle(msg *message.Message, next message.HandlerFunc) ([]*message.Message, error) {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = u.cfg.WaitInitial, u.cfg.WaitMax, 2
+	ctx := msg.Context()
+	for lost := 0; ; {
+		produced, err := u.once(ctx, msg, next)
+		if err == nil || inbox.Transient(err) || inbox.Permanent(err) || ctx.Err() != nil {
+			return produced, err
+		}
+		away, answers := u.away(ctx, err)
+		if !away {
+			return nil, err
+		}
+		if answers {
+			if lost++; lost >= lostConnections {
+				return nil, fmt.Errorf("the transaction lost its connection %d times while the database answers others; does the handler idle in it?: %w", lost, err)
+			}
+		}
+		if !u.wait(ctx, msg, pause.NextBackOff(), err) {
+			return nil, fmt.Errorf("%w while the database was away: %w", inbox.ErrInterrupted, err)
+		}
+	}
+}
+
+// once handles the message in one transaction. An in-process broker may hand on the publisher's
+// context together with its transaction, which is not this delivery's: hence Detach.
+func (u *unitOfWork) once(ctx context.Context, msg *message.Message, next message.HandlerFunc) (produced []*message.Message, err error) {
+	defer msg.SetContext(ctx)
+	err = u.work.Do(uow.Detach(ctx), func(ctx context.Context) error {
+		msg.SetContext(ctx)
+		produced, err = next(msg)
+		return err
+	}, uow.Retry(u.cfg.Retries))
+	if err != nil {
+		produced = nil
+	}
+	return produced, err
+}
+
+// away reports whether err means that the database was away, and if so whether it answers others
+// although this transaction lost its connection.
+func (u *unitOfWork) away(ctx context.Context, err error) (away, answers bool) {
+	if u.work.Dialect().Classify(err) == dialect.Infrastructure {
+		return true, false // the server said so itself
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	answers = u.work.Ping(ctx) == nil
+	var op *uow.OpError
+	lost := u.work.Class(err) == dialect.Infrastructure && errors.As(err, &op) && op.Op != "begin"
+	return !answers || lost || u.work.Class(err) == dialect.Infrastructure, answers && lost
+}
+
+func (u *unitOfWork) wait(ctx context.Context, msg *message.Message, delay time.Duration, err error) bool {
+	now := time.Now().UnixNano()
+	if last := u.logged.Load(); now-last > int64(logEvery) && u.logged.CompareAndSwap(last, now) {
+		u.cfg.Logger.Error("Database is away, the delivery is held and tried again; nothing is lost or counted", err, watermill.LogFields{
+			"message_uuid": inbox.Clean(msg.UUID, inbox.MaxID),
+			"consumer":     message.HandlerNameFromCtx(ctx),
+			"next_try_in":  delay.String(),
+		})
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-u.cfg.Closing:
+	}
+	return false
+}

@@ -1,0 +1,37 @@
+package router
+
+import "github.com/ThreeDotsLabs/watermill/message"
+
+// AddHandler adds a handler that returns messages, as Watermill's AddHandler does. With an outbox
+// in force what it returns is staged in the outbox under publishTopic, in the handler's own
+// transaction, and the forwarder publishes it by Config.Publisher: publisher is not used then, and
+// may be nil.
+func (r *Router) AddHandler(handlerName, subscribeTopic string, subscriber message.Subscriber, publishTopic string, publisher message.Publisher, handlerFunc message.HandlerFunc) *message.Handler {
+	b := r.register(handlerName, subscribeTopic, subscriber)
+	b.publisher, b.publishTopic = publisher, publishTopic
+	return r.Router.AddHandler(handlerName, subscribeTopic, r.describe(b, subscriber), publishTopic, publisher, handlerFunc)
+}
+
+// AddConsumerHandler adds a handler that returns no messages, as Watermill's AddConsumerHandler does.
+func (r *Router) AddConsumerHandler(handlerName, subscribeTopic string, subscriber message.Subscriber, handlerFunc message.NoPublishHandlerFunc) *message.Handler {
+	b := r.register(handlerName, subscribeTopic, subscriber)
+	return r.Router.AddConsumerHandler(handlerName, subscribeTopic, r.describe(b, subscriber), handlerFunc)
+}
+
+// register remembers the handler for the checks at the start.
+func (r *Router) register(name, topic string, subscriber message.Subscriber) *binding {
+	b := &binding{handler: name, topic: topic, subscriber: structName(subscriber)}
+	if d, ok := subscriber.(*described); ok {
+		d.describe(b)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.registered = append(r.registered, b)
+	return b
+}
+
+// describe hands what is known to the binding of the subscription. The subscriber's own settings
+// are filled in by Configure's wrapper, further inward.
+func (r *Router) describe(known *binding, subscriber message.Subscriber) message.Subscriber {
+	return &described{Subscriber: subscriber, describe: func(b *binding) { *b = *known }}
+}
