@@ -9,6 +9,9 @@ var (
 	ErrInFlight = errors.New("inbox: another delivery of this message is being handled")
 	// ErrInterrupted is returned when the delivery's context ended or the router closed.
 	ErrInterrupted = errors.New("inbox: handling was interrupted")
+	// ErrStore is returned when the inbox itself could not be read or written, so that the handler
+	// has not run.
+	ErrStore = errors.New("inbox: the inbox could not be read or written")
 	// ErrPhantom is returned for a delivery without id, payload and metadata: a closing AMQP
 	// channel yields such a thing, nobody sent it.
 	ErrPhantom = errors.New("inbox: the delivery is empty, it is no message")
@@ -26,7 +29,7 @@ var (
 
 // Transient reports whether err is one of the errors that are not the message's fault.
 func Transient(err error) bool {
-	return errors.Is(err, ErrInFlight) || errors.Is(err, ErrInterrupted) || errors.Is(err, ErrPhantom)
+	return errors.Is(err, ErrInFlight) || errors.Is(err, ErrInterrupted) || errors.Is(err, ErrStore) || errors.Is(err, ErrPhantom)
 }
 
 // Permanent reports whether err can never be mended by handling the message again.

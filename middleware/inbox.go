@@ -85,8 +85,10 @@ func (i *inboxMiddleware) handle(msg *message.Message, next message.HandlerFunc)
 	}
 	outcome, err := i.store.TryBegin(ctx, key)
 	switch {
+	case errors.Is(err, uow.ErrNoTransaction):
+		return nil, err // the middlewares are in a wrong order
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", inbox.ErrStore, err)
 	case outcome == inbox.Duplicate:
 		i.count.add(ctx, skipped, key.Consumer)
 		i.cfg.Logger.Debug("Message is handled already, skipped", fields(key))

@@ -83,7 +83,7 @@ func (u *unitOfWork) handle(msg *message.Message, next message.HandlerFunc) ([]*
 	ctx := msg.Context()
 	for lost := 0; ; {
 		produced, err := u.once(ctx, msg, next)
-		if err == nil || inbox.Transient(err) || inbox.Permanent(err) || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || inbox.Permanent(err) || inbox.Transient(err) && !errors.Is(err, inbox.ErrStore) {
 			return produced, err
 		}
 		away, answers := u.away(ctx, err)
@@ -116,18 +116,20 @@ func (u *unitOfWork) once(ctx context.Context, msg *message.Message, next messag
 	return produced, err
 }
 
-// away reports whether err means that the database was away, and if so whether it answers others
-// although this transaction lost its connection.
+// away reports whether the handler is not to blame for err, because the database was away; and if
+// so, whether it answers others although this transaction lost its connection.
 func (u *unitOfWork) away(ctx context.Context, err error) (away, answers bool) {
-	if u.work.Dialect().Classify(err) == dialect.Infrastructure {
-		return true, false // the server said so itself
+	var op *uow.OpError
+	failed := errors.As(err, &op)
+	if errors.Is(err, inbox.ErrStore) || failed && op.Op == "begin" ||
+		u.work.Dialect().Classify(err) == dialect.Infrastructure {
+		return true, false // the handler has not run, or the server said so itself
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	answers = u.work.Ping(ctx) == nil
-	var op *uow.OpError
-	lost := u.work.Class(err) == dialect.Infrastructure && errors.As(err, &op) && op.Op != "begin"
-	return !answers || lost || u.work.Class(err) == dialect.Infrastructure, answers && lost
+	lost := failed && dialect.Connection(op.Err)
+	return lost || !answers, lost && answers
 }
 
 func (u *unitOfWork) wait(ctx context.Context, msg *message.Message, delay time.Duration, err error) bool {

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -26,7 +27,20 @@ func (r *Router) guard(inner message.Subscriber) (message.Subscriber, error) {
 	return g, nil
 }
 
+// Subscribe starts passing messages on. While the router starts it keeps a failure for Run to
+// return and closes the router, instead of returning it: Watermill would leave a goroutine behind.
 func (g *guard) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	out, err := g.subscribe(ctx, topic)
+	if err == nil || g.router.IsRunning() {
+		return out, err
+	}
+	g.router.fail(fmt.Errorf("router: subscribe to topic %q: %w", topic, err))
+	none := make(chan *message.Message)
+	close(none)
+	return none, nil
+}
+
+func (g *guard) subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	b := &binding{topic: topic}
 	inner, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), bindingKey{}, b))
 	in, err := g.inner.Subscribe(inner, topic)

@@ -41,6 +41,7 @@ type Router struct {
 	consumers  map[string]string // consumer → topic
 	guards     []*guard
 	held       []func() error // Close of the handlers' publishers
+	failures   []error        // of the start
 }
 
 // New makes a router. It opens nothing and starts nothing; every fault of the configuration is
@@ -101,7 +102,7 @@ func (r *Router) Run(ctx context.Context) error {
 
 	r.beginClosing()
 	r.pumps.Wait()
-	err = errors.Join(err, background.stop(), r.release())
+	err = errors.Join(err, background.stop(), r.release(), errors.Join(r.failures...))
 	background.panicOn()
 	return err
 }
@@ -141,6 +142,13 @@ func (r *Router) beginClosing() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closeOnce.Do(func() { close(r.closing) })
+}
+
+func (r *Router) fail(err error) {
+	r.mu.Lock()
+	r.failures = append(r.failures, err)
+	r.mu.Unlock()
+	r.beginClosing()
 }
 
 // release closes what Watermill would have closed earlier, each subscriber and each handler's

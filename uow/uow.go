@@ -15,20 +15,24 @@ type UnitOfWork struct {
 	beginner  Beginner
 	dialect   dialect.Dialect
 	isolation sql.IsolationLevel
+	fault     error
 }
 
 // New makes a unit of work over an open database. It opens nothing; faults in the arguments are
 // reported, all at once, by [UnitOfWork.Validate], by router.New and by the first use.
 func New(b Beginner, d dialect.Dialect) *UnitOfWork {
-	return &UnitOfWork{beginner: b, dialect: d}
+	w := &UnitOfWork{beginner: b, dialect: d}
+	w.fault = w.validate()
+	return w
 }
 
 // WithIsolation returns a unit of work on the same database whose transactions have the given
-// level. Default: [sql.LevelDefault], the server's default. The copy shares its identity with the
-// original in no way: stores and Do must be given the same one.
+// level. Default: [sql.LevelDefault], the server's default. It is another unit of work than the
+// original: stores, router and Do must be given the same one.
 func (w *UnitOfWork) WithIsolation(level sql.IsolationLevel) *UnitOfWork {
 	c := *w
 	c.isolation = level
+	c.fault = c.validate()
 	return &c
 }
 
@@ -40,8 +44,17 @@ func (w *UnitOfWork) Isolation() sql.IsolationLevel { return w.isolation }
 
 // Validate reports every fault of the configuration at once. It opens nothing.
 func (w *UnitOfWork) Validate() error {
-	if w == nil || w.beginner == nil {
-		return errors.New("uow: no database; pass uow.SQL(db) or uow.SQLX(db) to uow.New")
+	if w == nil {
+		return errNoDatabase
+	}
+	return w.fault
+}
+
+var errNoDatabase = errors.New("uow: no database; pass uow.SQL(db) or uow.SQLX(db) to uow.New")
+
+func (w *UnitOfWork) validate() error {
+	if w.beginner == nil {
+		return errNoDatabase
 	}
 	err := errors.Join(w.beginner.Validate(), w.dialect.Validate())
 	if w.isolation < sql.LevelDefault || w.isolation > sql.LevelLinearizable {
