@@ -32,7 +32,7 @@ const (
 // Every dialect shares it, because database/sql and net define these errors.
 func Connection(err error) bool {
 	var network net.Error
-	if errors.As(err, &network) && error(network) == context.DeadlineExceeded {
+	if errors.As(err, &network) && error(network) == context.DeadlineExceeded { //nolint:errorlint // a dial that timed out "Is" it too
 		network = nil // the caller's own deadline has the methods of a network error, but is none
 	}
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||

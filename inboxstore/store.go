@@ -8,9 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/watermill-inbox/watermill-inbox/dialect"
+	"github.com/watermill-inbox/watermill-inbox/inbox"
 	"github.com/watermill-inbox/watermill-inbox/uow"
 )
 
@@ -48,7 +50,7 @@ func New(work *uow.UnitOfWork, opts ...Option) *Store {
 	}
 	var err error
 	if s.sql, err = work.Dialect().Queries("inbox.sql"); err == nil {
-		err = s.sql.Require("begin", "find", "exists", "revive", "bury", "purge", "version")
+		err = s.sql.Require("begin", "find", "exists", "revive", "bury", "purge", "version", "isolation")
 	}
 	s.fault = errors.Join(s.fault, err)
 	return s
@@ -60,30 +62,25 @@ func (s *Store) Validate() error { return s.fault }
 // UnitOfWork is the unit of work that the store was made on.
 func (s *Store) UnitOfWork() *uow.UnitOfWork { return s.work }
 
-// Check asks the database whether the tables are there, at the version of this release.
+// Check asks the database whether the tables are there, at the version of this release, and whether
+// the isolation level of its transactions is one that the inbox has been proved at.
 func (s *Store) Check(ctx context.Context) error {
 	if s.fault != nil {
 		return s.fault
 	}
-	var version *int
-	err := s.work.Do(ctx, func(ctx context.Context) error {
-		_, err := s.row(ctx, "version", nil, &version)
+	if err := s.work.CheckSchema(ctx, s.sql["version"]); err != nil {
+		return fmt.Errorf("inboxstore: %w", err)
+	}
+	var level string
+	err := s.own(ctx, func(ctx context.Context) error {
+		_, err := s.row(ctx, "isolation", nil, &level)
 		return err
 	})
-	const remedy = "run the migrations: migrate.Up, or the files of migrate.Print"
 	switch {
-	case s.work.Class(err) == dialect.Missing:
-		return fmt.Errorf("inboxstore: the tables are not there (%w); %s", err, remedy)
 	case err != nil:
-		return fmt.Errorf("inboxstore: check of the tables: %w", err)
-	case version == nil || *version < dialect.SchemaVersion:
-		found := 0
-		if version != nil {
-			found = *version
-		}
-		return fmt.Errorf("inboxstore: the tables are at version %d, this release needs %d; %s", found, dialect.SchemaVersion, remedy)
-	case *version > dialect.SchemaVersion:
-		return fmt.Errorf("inboxstore: the tables are at version %d, newer than the %d of this release; upgrade the library", *version, dialect.SchemaVersion)
+		return fmt.Errorf("inboxstore: the isolation level could not be read: %w", err)
+	case !slices.Contains([]string{"read uncommitted", "read committed", "repeatable read", "serializable"}, level):
+		return fmt.Errorf("inboxstore: isolation level %q is unknown; use uow.WithIsolation", inbox.Clean(level, 32))
 	}
 	return nil
 }
@@ -112,7 +109,8 @@ func (s *Store) row(ctx context.Context, name string, args []any, dest ...any) (
 			return false, err
 		}
 		// Reading to the end lets the statement finish before the next one starts.
-		for rows.Next() { //nolint:revive // nothing to do with a further row
+		for rows.Next() {
+			continue
 		}
 	}
 	return found, rows.Err()

@@ -103,7 +103,7 @@ func (c *stdConn) Exec(ctx context.Context, query string, args ...any) (int64, e
 }
 
 func (c *stdConn) Query(ctx context.Context, query string, args ...any) (Rows, error) {
-	rows, err := c.tx.QueryContext(ctx, query, args...)
+	rows, err := c.tx.QueryContext(ctx, query, args...) //nolint:rowserrcheck // the caller reads them
 	if err != nil {
 		return nil, mapEnded(err)
 	}

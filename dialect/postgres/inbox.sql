@@ -59,3 +59,7 @@ WHERE ctid = ANY (ARRAY(
 
 -- name: version
 SELECT max(version) FROM inbox_schema;
+
+-- The isolation level of this transaction.
+-- name: isolation
+SELECT current_setting('transaction_isolation');

@@ -47,3 +47,7 @@ WHERE rowid IN (
 
 -- name: version
 SELECT max(version) FROM inbox_schema;
+
+-- The isolation level of this transaction.
+-- name: isolation
+SELECT 'serializable';

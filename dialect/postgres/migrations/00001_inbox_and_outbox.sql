@@ -41,7 +41,7 @@ CREATE TABLE outbox_messages (
     metadata        text        NOT NULL,
     content_type    text,
     source          text,
-    occurred_at     timestamptz NOT NULL,
+    occurred_at     timestamptz,
     due_at          timestamptz NOT NULL,
     state           text        COLLATE "C" NOT NULL DEFAULT 'pending',
     attempt         integer     NOT NULL DEFAULT 0,

@@ -38,7 +38,7 @@ CREATE TABLE outbox_messages (
     metadata        TEXT    NOT NULL,
     content_type    TEXT,
     source          TEXT,
-    occurred_at     INTEGER NOT NULL,
+    occurred_at     INTEGER,
     due_at          INTEGER NOT NULL,
     state           TEXT    NOT NULL DEFAULT 'pending',
     attempt         INTEGER NOT NULL DEFAULT 0,
