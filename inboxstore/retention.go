@@ -28,14 +28,15 @@ func (s *Store) Purge(ctx context.Context, keep Retention, limit int) (int64, er
 		if kind.age <= 0 {
 			continue
 		}
-		err := s.own(ctx, func(ctx context.Context) error {
-			n, err := s.exec(ctx, "purge", kind.state, kind.age.Microseconds(), limit)
-			total += n
+		var n int64
+		err := s.own(ctx, func(ctx context.Context) (err error) {
+			n, err = s.exec(ctx, "purge", kind.state, kind.age.Microseconds(), limit)
 			return err
 		})
 		if err != nil {
 			return total, fmt.Errorf("inboxstore: purge of %s rows: %w", kind.state, err)
 		}
+		total += n
 	}
 	return total, nil
 }

@@ -65,10 +65,10 @@ func (r *Router) admit(b *binding) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if b.inbox && b.consumer != "" {
-		if topic, taken := r.consumers[b.consumer]; taken {
-			return fmt.Errorf("router: the consumer name %q of topic %q is taken by a handler of topic %q: the second would skip what the first has handled; give each its own", b.consumer, b.topic, topic)
+		if other, taken := r.consumers[b.consumer]; taken {
+			return fmt.Errorf("router: the consumer name %q of topic %q is taken by a handler of topic %q: the second would skip what the first has handled; give each its own", b.consumer, b.topic, other.topic)
 		}
-		r.consumers[b.consumer] = b.topic
+		r.consumers[b.consumer] = b
 	}
 	if !b.inbox && r.cfg.Inbox != nil && b.subscriber != goChannel {
 		setting := "Config.EnableInbox"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel/metric"
 
@@ -124,6 +125,19 @@ func (c *Config) setDefaults() {
 	if c.Retention.Chunk == 0 {
 		c.Retention.Chunk = 1000
 	}
+}
+
+// forwarder is the forwarder's configuration, with what the router knows filled in.
+func (c *Config) forwarder(logger watermill.LoggerAdapter) outboxstore.ForwarderConfig {
+	f := c.Forwarder
+	if f.Logger == nil {
+		f.Logger = logger
+	}
+	if f.MeterProvider == nil {
+		f.MeterProvider = c.MeterProvider
+	}
+	orDuration(&f.DrainTimeout, min(10*time.Second, c.CloseTimeout))
+	return f
 }
 
 func orDuration(field *time.Duration, value time.Duration) {

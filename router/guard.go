@@ -75,6 +75,17 @@ func (r *Router) enter() error {
 	}
 }
 
+// leave counts a subscription out. Its consumer name is free again: a handler may be stopped and
+// added anew while the router runs.
+func (r *Router) leave(b *binding) {
+	r.mu.Lock()
+	if r.consumers[b.consumer] == b {
+		delete(r.consumers, b.consumer)
+	}
+	r.mu.Unlock()
+	r.pumps.Done()
+}
+
 // Close waits until nothing that was passed on is being handled. The subscriber inside is closed
 // by Run, after the forwarder: an in-process broker may be the publisher too.
 func (g *guard) Close() error {
@@ -100,7 +111,7 @@ func (s *subscription) run(ctx context.Context) {
 	// The context of whatever is still being handled ends here, at the close timeout.
 	s.end()
 	close(s.out)
-	s.router.pumps.Done()
+	s.router.leave(s.binding)
 	drain(s.in)
 }
 

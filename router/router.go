@@ -38,7 +38,7 @@ type Router struct {
 
 	mu         sync.Mutex
 	registered []*binding
-	consumers  map[string]string // consumer → topic
+	consumers  map[string]*binding // of the subscriptions that are open
 	guards     []*guard
 	held       []func() error // Close of the handlers' publishers
 	failures   []error        // of the start
@@ -61,13 +61,10 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Router, error) {
 	}
 	r := &Router{
 		Router: inner, cfg: cfg, logger: logger,
-		closing: make(chan struct{}), done: make(chan struct{}), consumers: map[string]string{},
+		closing: make(chan struct{}), done: make(chan struct{}), consumers: map[string]*binding{},
 	}
 	if cfg.Publisher != nil {
-		if cfg.Forwarder.Logger == nil {
-			cfg.Forwarder.Logger = logger
-		}
-		if r.forwarder, err = outboxstore.NewForwarder(cfg.Outbox, cfg.Publisher, cfg.Forwarder); err != nil {
+		if r.forwarder, err = outboxstore.NewForwarder(cfg.Outbox, cfg.Publisher, cfg.forwarder(logger)); err != nil {
 			return nil, err
 		}
 	}
