@@ -76,8 +76,10 @@ func classifySQLite(err error) Class {
 	case readOnly, ioError, full, cannotOpen:
 		return Infrastructure
 	case generic:
-		if text := err.Error(); strings.Contains(text, "no such table") || strings.Contains(text, "no such column") {
-			return Missing
+		for _, text := range []string{"no such table", "no such column", "has no column named"} {
+			if strings.Contains(err.Error(), text) {
+				return Missing
+			}
 		}
 	}
 	return Other

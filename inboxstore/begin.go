@@ -43,12 +43,19 @@ func (s *Store) TryBegin(ctx context.Context, key inbox.Key) (inbox.Outcome, err
 		case stateProcessed:
 			return inbox.Duplicate, nil
 		case stateDead:
-			n, err := s.exec(ctx, "revive", key.Consumer, key.MessageID)
+			n, err := s.exec(ctx, "revive", key.Consumer, key.MessageID, key.Tenant, nullable(key.IdempotencyKey))
 			if err != nil {
 				return inbox.InFlight, fmt.Errorf("inboxstore: revive: %w", err)
 			}
 			if n == 1 {
 				return inbox.Fresh, nil
+			}
+			// Another delivery was faster, or another message was handled under the business key.
+			if state, err = s.find(ctx, key); err != nil {
+				return inbox.InFlight, fmt.Errorf("inboxstore: find: %w", err)
+			}
+			if state == stateProcessed {
+				return inbox.Duplicate, nil
 			}
 		}
 	}
@@ -65,8 +72,12 @@ func (s *Store) begin(ctx context.Context, key inbox.Key) (state string, err err
 	if err != nil || found != nil {
 		return deref(found), err
 	}
-	_, err = s.row(ctx, "find", []any{key.Consumer, key.MessageID, key.Tenant, nullable(key.IdempotencyKey)}, &found)
-	return deref(found), err
+	return s.find(ctx, key)
+}
+
+func (s *Store) find(ctx context.Context, key inbox.Key) (state string, err error) {
+	_, err = s.row(ctx, "find", []any{key.Consumer, key.MessageID, key.Tenant, nullable(key.IdempotencyKey)}, &state)
+	return state, err
 }
 
 // Complete records that the handler has succeeded. In the transactional mode the row that TryBegin

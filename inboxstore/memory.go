@@ -26,6 +26,7 @@ type Memory struct {
 type identity struct{ consumer, kind, tenant, value string }
 
 type memoryRow struct {
+	ids   []identity // under which it is found
 	at    time.Time
 	dead  *inbox.Dead
 	owner uow.Conn      // the transaction that staged it, nil when committed
@@ -93,8 +94,8 @@ func (m *Memory) stage(ctx context.Context, conn uow.Conn, key inbox.Key) (block
 			return *row, false, nil
 		}
 	}
-	row := &memoryRow{at: time.Now(), owner: conn, ended: make(chan struct{})}
-	err = m.work.AfterEnd(ctx, func(committed bool) { m.end(row, ids, buried, committed) })
+	row := &memoryRow{ids: ids, at: time.Now(), owner: conn, ended: make(chan struct{})}
+	err = m.work.AfterEnd(ctx, func(committed bool) { m.end(row, buried, committed) })
 	if err != nil {
 		return memoryRow{}, false, errors.Join(errors.New("inboxstore: the memory store needs a transaction of its own"), err)
 	}
@@ -104,16 +105,16 @@ func (m *Memory) stage(ctx context.Context, conn uow.Conn, key inbox.Key) (block
 	return memoryRow{}, true, nil
 }
 
-func (m *Memory) end(row *memoryRow, ids []identity, buried *memoryRow, committed bool) {
+func (m *Memory) end(row, buried *memoryRow, committed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	row.owner = nil
 	if !committed {
-		for _, id := range ids {
+		for _, id := range row.ids {
 			delete(m.rows, id)
 		}
 		if buried != nil {
-			m.rows[ids[0]] = buried
+			m.rows[row.ids[0]] = buried
 		}
 	}
 	close(row.ended)
@@ -146,9 +147,9 @@ func (m *Memory) Bury(_ context.Context, d inbox.Dead) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	id := identities(key)[0]
-	if _, taken := m.rows[id]; !taken {
-		m.rows[id] = &memoryRow{at: time.Now(), dead: &d}
+	ids := identities(key)
+	if _, taken := m.rows[ids[0]]; !taken {
+		m.rows[ids[0]] = &memoryRow{ids: ids, at: time.Now(), dead: &d}
 	}
 	return nil
 }
@@ -157,16 +158,19 @@ func (m *Memory) Bury(_ context.Context, d inbox.Dead) error {
 func (m *Memory) Purge(_ context.Context, keep Retention, limit int) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var total int64
-	for id, row := range m.rows {
-		age := keep.Processed
+	var processed, dead int64
+	for _, row := range m.rows {
+		age, purged := keep.Processed, &processed
 		if row.dead != nil {
-			age = keep.Dead
+			age, purged = keep.Dead, &dead
 		}
-		if row.owner == nil && age > 0 && time.Since(row.at) > age && total < int64(limit) {
+		if row.owner != nil || age <= 0 || time.Since(row.at) <= age || *purged >= int64(limit) {
+			continue
+		}
+		for _, id := range row.ids { // a row goes as a whole, and counts once
 			delete(m.rows, id)
-			total++
 		}
+		*purged++
 	}
-	return total, nil
+	return processed + dead, nil
 }

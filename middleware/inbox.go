@@ -108,7 +108,11 @@ func (i *inboxMiddleware) run(ctx context.Context, key inbox.Key, msg *message.M
 	handlerErr := errUnfinished
 	// These two fail where there is no transaction to end, as with the Disabled store.
 	_ = uow.Confirm(ctx, func(ctx context.Context) (bool, error) { return i.ended(ctx, key, handlerErr) })
-	_ = uow.AfterCommit(ctx, func() { i.count.add(ctx, handled, key.Consumer) })
+	_ = uow.AfterCommit(ctx, func() {
+		if handlerErr == nil { // else the handler committed, and failed afterwards
+			i.count.add(ctx, handled, key.Consumer)
+		}
+	})
 	var produced []*message.Message
 	if produced, handlerErr = next(msg); handlerErr != nil {
 		i.count.add(ctx, failed, key.Consumer)

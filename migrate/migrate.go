@@ -26,7 +26,10 @@ func Up(ctx context.Context, db *sql.DB, d dialect.Dialect) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.Up(ctx)
+	err = locked(ctx, db, d, func() error {
+		_, err := p.Up(ctx)
+		return err
+	})
 	if d.Name == dialect.SQLite.Name {
 		// No lock can be held here: SQLite has one writer, and goose must be it. When another
 		// process migrates at the same time, each step is still one transaction, so the loser's
@@ -44,8 +47,10 @@ func Down(ctx context.Context, db *sql.DB, d dialect.Dialect) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.DownTo(ctx, 0)
-	return wrap("down", err)
+	return wrap("down", locked(ctx, db, d, func() error {
+		_, err := p.DownTo(ctx, 0)
+		return err
+	}))
 }
 
 // FS gives the migrations in goose's format with the configured table names in place, for a
@@ -99,24 +104,39 @@ func provider(db *sql.DB, d dialect.Dialect) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := d.Names()
-	history := names.Version + "_history"
-	opts := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
-	if d.Name == dialect.Postgres.Name {
-		locks := names.Version + "_lock"
-		if names.Schema != "" {
-			history, locks = names.Schema+"."+history, names.Schema+"."+locks
-		}
-		// A lock in a table, not the session's advisory lock: that one breaks behind a pooler.
-		locker, err := lock.NewPostgresTableLocker(lock.WithTableName(locks))
-		if err != nil {
-			return nil, wrap("lock", err)
-		}
-		opts = append(opts, goose.WithLocker(locker))
+	opts := []goose.ProviderOption{
+		goose.WithDisableGlobalRegistry(true),
+		goose.WithTableName(table(d, "_history")),
 	}
-	opts = append(opts, goose.WithTableName(history))
 	p, err := goose.NewProvider(goose.Dialect(d.Name), db, tree, opts...)
 	return p, wrap("prepare", err)
+}
+
+// locked runs fn while no other process migrates. It is a lock in a table and not the session's
+// advisory lock, which breaks behind a pooler. It is taken here and not by goose's provider, which
+// would ask for another connection while it holds one, and so wait for ever in a pool of one.
+func locked(ctx context.Context, db *sql.DB, d dialect.Dialect, fn func() error) (err error) {
+	if d.Name != dialect.Postgres.Name {
+		return fn()
+	}
+	locker, err := lock.NewPostgresTableLocker(lock.WithTableName(table(d, "_lock")))
+	if err != nil {
+		return err
+	}
+	if err := locker.Lock(ctx, db); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, locker.Unlock(context.WithoutCancel(ctx), db)) }()
+	return fn()
+}
+
+// table names a table of goose's beside our own.
+func table(d dialect.Dialect, suffix string) string {
+	names := d.Names()
+	if names.Schema != "" {
+		return names.Schema + "." + names.Version + suffix
+	}
+	return names.Version + suffix
 }
 
 func wrap(step string, err error) error {

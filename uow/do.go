@@ -24,7 +24,7 @@ func (w *UnitOfWork) Do(ctx context.Context, fn func(ctx context.Context) error,
 		return err
 	}
 	if t := w.find(ctx); t != nil {
-		return t.savepoint(ctx, fn)
+		return because(ctx, t.savepoint(ctx, fn))
 	}
 	var o options
 	for _, opt := range opts {
@@ -36,6 +36,15 @@ func (w *UnitOfWork) Do(ctx context.Context, fn func(ctx context.Context) error,
 			break
 		}
 		err = w.once(ctx, fn, o)
+	}
+	return because(ctx, err)
+}
+
+// because adds the end of ctx to an error: a driver whose statement is ended by its context may
+// report no more than a bad connection.
+func because(ctx context.Context, err error) error {
+	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
+		return errors.Join(ended, err)
 	}
 	return err
 }
@@ -51,7 +60,7 @@ func (w *UnitOfWork) Join(ctx context.Context, native any, fn func(ctx context.C
 		return err
 	}
 	t := &tx{work: w, conn: conn, joined: true, parent: innermost(ctx)}
-	return t.savepoint(context.WithValue(ctx, contextKey{}, t), fn)
+	return because(ctx, t.savepoint(context.WithValue(ctx, contextKey{}, t), fn))
 }
 
 // errUnfinished stands for the result of a function that did not return.

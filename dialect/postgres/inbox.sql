@@ -23,23 +23,29 @@ SELECT CASE WHEN (SELECT count(*) FROM staged) = 1 THEN 'fresh'
        set_config('lock_timeout', (SELECT before FROM bound), true);
 
 -- The state of the row that begin collided with, when begin's own snapshot did not show it: it was
--- committed while begin waited, or it shares only the business key. Parameters as above, from $2 on.
+-- committed while begin waited, or it shares only the business key. A processed one comes first, as
+-- a dead one does not speak for the other. Parameters as above, from $2 on.
 -- name: find
 SELECT state FROM inbox_messages WHERE consumer = $1 AND message_id = $2
 UNION ALL
 SELECT state FROM inbox_messages WHERE consumer = $1 AND tenant_id = $3 AND idempotency_key = $4
+ORDER BY state DESC
 LIMIT 1;
 
 -- Whether the row of one message is there. $1 consumer, $2 message id.
 -- name: exists
 SELECT state FROM inbox_messages WHERE consumer = $1 AND message_id = $2;
 
--- Makes a dead row processed, for a message that was mended and sent again.
--- $1 consumer, $2 message id.
+-- Makes a dead row processed, for a message that was mended and sent again, unless another message
+-- has been handled under its business key. $1 consumer, $2 message id, $3 tenant,
+-- $4 idempotency key or NULL.
 -- name: revive
 UPDATE inbox_messages
-SET state = 'processed', recorded_at = now(), topic = NULL, payload = NULL, metadata = NULL, last_error = NULL
-WHERE consumer = $1 AND message_id = $2 AND state = 'dead';
+SET state = 'processed', recorded_at = now(),
+    tenant_id = $3, idempotency_key = $4,
+    topic = NULL, payload = NULL, metadata = NULL, last_error = NULL
+WHERE consumer = $1 AND message_id = $2 AND state = 'dead'
+  AND NOT EXISTS (SELECT 1 FROM inbox_messages WHERE consumer = $1 AND tenant_id = $3 AND idempotency_key = $4);
 
 -- Keeps a message that cannot be handled. $1 consumer, $2 message id, $3 topic, $4 payload,
 -- $5 metadata, $6 error.

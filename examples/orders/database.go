@@ -21,6 +21,11 @@ func sqliteDSN(path string) string {
 		"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
 }
 
+// sqliteConnections is how many connections compete for the one write lock of a SQLite file. The
+// lock goes to whoever asks at the right moment, so among many somebody waits very long; the pool
+// in front of them is fair.
+const sqliteConnections = 4
+
 // openPool opens a pool that keeps its connections: making one costs more than a transaction.
 func openPool(driver, dsn string, connections int) (*sqlx.DB, error) {
 	db, err := sqlx.Open(driver, dsn)

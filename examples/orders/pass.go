@@ -16,7 +16,7 @@ import (
 
 // runPass puts the load through the application on a SQLite file and the misbehaving broker.
 func runPass(ctx context.Context, cfg config, p pass) (result, error) {
-	db, err := openPool("sqlite", sqliteDSN(filepath.Join(cfg.directory, p.file+".db")), cfg.workers)
+	db, err := openPool("sqlite", sqliteDSN(filepath.Join(cfg.directory, p.file+".db")), sqliteConnections)
 	if err != nil {
 		return result{}, err
 	}

@@ -64,6 +64,10 @@ func supervise(ctx context.Context, cfg config, p pass, place *site, workers *cr
 			return kills, err
 		}
 		c, err := readCounts(ctx, place.db)
+		if stalled {
+			_, _ = fmt.Fprintf(cfg.stderr, "orders: nothing has moved for %s; %d messages are unfinished in the outbox, %d wait in the queues\n",
+				giveUp, c.Unfinished, waiting)
+		}
 		if err != nil || stalled || waiting == 0 && c.Unfinished == 0 {
 			return kills, err
 		}

@@ -65,7 +65,7 @@ func (s OrderService) Place(ctx context.Context, order Order) error {
 		}
 		placed.SetContext(ctx)
 		return s.Outbox.Publish(s.Topic, placed)
-	})
+	}, uow.Retry(10)) // after a deadlock or a busy database, in a fresh transaction
 }
 
 // Charge is the billing consumer. Its row, the event that it returns and the note that this message

@@ -102,7 +102,7 @@ func rollsBackOnContext(t *testing.T, b *bench) {
 // An ended context is the whole story: either the work stands and there was no error, or it does
 // not and the error says why.
 func contextAtAnyMoment(t *testing.T, b *bench) {
-	const runs = 300
+	const runs = 100
 	var all sync.WaitGroup
 	committed := make([]bool, runs)
 	slots := make(chan struct{}, 4)
