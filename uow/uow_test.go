@@ -85,7 +85,7 @@ func TestA16_JoinOfTheCallersTransaction(t *testing.T) {
 	work := uow.New(uow.SQLX(db), dialect.SQLite)
 	begin := map[string]func() (native any, end owned){
 		"*sql.Tx": func() (any, owned) {
-			tx, err := db.DB.BeginTx(t.Context(), nil)
+			tx, err := db.BeginTx(t.Context(), nil)
 			require.NoError(t, err)
 			return tx, tx
 		},

@@ -89,7 +89,7 @@ func composeNode(dir, file, path string, k kind) (*node, error) {
 	kill := compose("kill", k.name)
 	control := compose(append([]string{"exec", "-T"}, k.containerControl...)...)
 	control.variables = nil
-	for _, name := range []string{"PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT"} {
+	for _, name := range []string{"PATH", "HOME", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT"} {
 		control.variables = append(control.variables, name+"="+os.Getenv(name))
 	}
 	script, err := writeControl(dir, k.name+"-control", control.script())
