@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite"
@@ -38,7 +39,7 @@ func TestA7_A19_ClassesOfPostgres(t *testing.T) {
 	}
 	for want, codes := range classes {
 		for _, code := range codes {
-			for _, err := range []error{&pq.Error{Code: pq.ErrorCode(code)}, &pgconn.PgError{Code: code}} {
+			for _, err := range []error{&pq.Error{Code: pqerror.Code(code)}, &pgconn.PgError{Code: code}} {
 				require.Equal(t, want, dialect.Postgres.Classify(err), "%T %s", err, code)
 				require.Equal(t, want, dialect.Postgres.Classify(fmt.Errorf("wrapped: %w", errors.Join(errors.New("other"), err))), code)
 				require.False(t, dialect.Connection(err), "an answer of the server is no broken connection")

@@ -94,6 +94,10 @@ func (s *Store) Renew(ctx context.Context, leases []Lease, lease time.Duration) 
 // Reject counts a refusal of each row. The row is due again after its delay, or dead. See
 // [Store.Complete].
 func (s *Store) Reject(ctx context.Context, rejections []Rejection) (int, error) {
+	return s.change(ctx, "reject", "reject", rejected(rejections))
+}
+
+func rejected(rejections []Rejection) []wireLease {
 	list := make([]wireLease, len(rejections))
 	for i, r := range rejections {
 		list[i] = wireLease{
@@ -104,7 +108,7 @@ func (s *Store) Reject(ctx context.Context, rejections []Rejection) (int, error)
 			list[i].Error = "rejected" // a dead row says why, and an empty text says nothing
 		}
 	}
-	return s.change(ctx, "reject", "reject", list)
+	return list
 }
 
 func (s *Store) change(ctx context.Context, op, statement string, list []wireLease, more ...any) (int, error) {

@@ -33,21 +33,16 @@ type memoryRow struct {
 	seq                 int64
 	envelope            Envelope
 	due                 time.Time
-	state               string
+	state               State
 	attempt, rejections int
-	receipt             string
+	owner, receipt      string
+	lastError           string
 	until               time.Time
 	finished            time.Time
 
 	staged uow.Conn      // the transaction that staged it, nil when it is committed
 	ended  chan struct{} // closed when that transaction has ended
 }
-
-// The states that only the statements of a database name.
-const (
-	statePending = "pending"
-	stateLeased  = "leased"
-)
 
 // NewMemory makes an empty outbox.
 func NewMemory(work *uow.UnitOfWork, opts ...Option) *Memory {
@@ -175,7 +170,7 @@ func (m *Memory) tryPut(ctx context.Context, b *batch, i int, seq int64, fresh *
 			return nil
 		}
 	}
-	row := &memoryRow{seq: seq, envelope: e.copy(), state: statePending, due: e.DueAt, staged: fresh.conn, ended: fresh.ended}
+	row := &memoryRow{seq: seq, envelope: e.copy(), state: Pending, due: e.DueAt, staged: fresh.conn, ended: fresh.ended}
 	for key, text := range traced(ctx, e.Message) {
 		row.envelope.Message.Metadata[key] = text
 	}

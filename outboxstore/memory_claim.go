@@ -23,7 +23,7 @@ func (m *Memory) Claim(ctx context.Context, request ClaimRequest) ([]Claimed, er
 	due = due[:min(request.Limit, len(due))]
 	claimed := make([]Claimed, len(due))
 	for i, row := range due {
-		row.state, row.receipt, row.until = stateLeased, receipt, now.Add(request.Lease)
+		row.state, row.owner, row.receipt, row.until = Leased, request.Owner, receipt, now.Add(request.Lease)
 		row.attempt++
 		claimed[i] = Claimed{
 			Lease: Lease{Seq: row.seq, Receipt: receipt}, Envelope: row.envelope.copy(),
@@ -37,7 +37,7 @@ func (m *Memory) Claim(ctx context.Context, request ClaimRequest) ([]Claimed, er
 func (m *Memory) due(now time.Time, perKey int) []*memoryRow {
 	var open []*memoryRow
 	for _, row := range m.rows {
-		if row.staged == nil && (row.state == statePending || row.state == stateLeased) {
+		if row.staged == nil && (row.state == Pending || row.state == Leased) {
 			open = append(open, row)
 		}
 	}
@@ -52,7 +52,7 @@ func (m *Memory) due(now time.Time, perKey int) []*memoryRow {
 	since := map[int64]time.Time{}
 	var due []*memoryRow
 	for _, row := range open {
-		free := row.state == statePending && !row.due.After(now) || row.state == stateLeased && row.until.Before(now)
+		free := row.state == Pending && !row.due.After(now) || row.state == Leased && row.until.Before(now)
 		key := row.envelope.OrderingKey
 		if key == "" {
 			if free {

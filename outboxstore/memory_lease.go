@@ -12,7 +12,7 @@ func (m *Memory) Complete(_ context.Context, leases []Lease, keep bool) (int, er
 		if !keep {
 			m.remove(row)
 		}
-		row.finish(stateForwarded, now)
+		row.finish(Forwarded, now)
 	})
 }
 
@@ -35,17 +35,12 @@ func (m *Memory) Renew(_ context.Context, leases []Lease, lease time.Duration) (
 
 // Reject is as [Store.Reject].
 func (m *Memory) Reject(_ context.Context, rejections []Rejection) (int, error) {
-	list := make([]wireLease, len(rejections))
-	for i, r := range rejections {
-		list[i] = wireLease{
-			Seq: r.Lease.Seq, Receipt: r.Lease.Receipt, Delay: r.Delay.Microseconds(), Allowed: max(1, r.Allowed), Held: r.Hold,
-		}
-	}
-	return m.change("reject", list, func(row *memoryRow, l wireLease, now time.Time) {
+	return m.change("reject", rejected(rejections), func(row *memoryRow, l wireLease, now time.Time) {
 		row.rejections++
+		row.lastError = l.Error
 		switch {
 		case row.rejections >= l.Allowed:
-			row.finish(stateDead, now)
+			row.finish(Dead, now)
 		case !l.Held:
 			row.free(l, now)
 		}
@@ -78,12 +73,12 @@ func (m *Memory) Stats(context.Context) (Stats, error) {
 	for _, row := range m.rows {
 		switch {
 		case row.staged != nil:
-		case row.state == statePending:
+		case row.state == Pending:
 			stats.Pending++
 			stats.OldestAge = max(stats.OldestAge, time.Since(row.due))
-		case row.state == stateLeased:
+		case row.state == Leased:
 			stats.Leased++
-		case row.state == stateDead:
+		case row.state == Dead:
 			stats.Dead++
 		}
 	}
@@ -101,7 +96,7 @@ func (m *Memory) change(op string, list []wireLease, fn func(row *memoryRow, l w
 	changed := map[int64]bool{}
 	for _, l := range list {
 		row := m.rows[l.Seq]
-		if row != nil && row.state == stateLeased && row.receipt == l.Receipt {
+		if row != nil && row.state == Leased && row.receipt == l.Receipt {
 			fn(row, l, now)
 			changed[l.Seq] = true
 		}
@@ -111,12 +106,12 @@ func (m *Memory) change(op string, list []wireLease, fn func(row *memoryRow, l w
 
 // free makes the row pending, after the lease's delay.
 func (r *memoryRow) free(l wireLease, now time.Time) {
-	r.state, r.receipt, r.until = statePending, "", time.Time{}
+	r.state, r.owner, r.receipt, r.until = Pending, "", "", time.Time{}
 	if at := now.Add(time.Duration(l.Delay) * time.Microsecond); l.Delay > 0 && at.After(r.due) {
 		r.due, r.envelope.DueAt = at, at
 	}
 }
 
-func (r *memoryRow) finish(state string, now time.Time) {
-	r.state, r.receipt, r.until, r.finished = state, "", time.Time{}, now
+func (r *memoryRow) finish(state State, now time.Time) {
+	r.state, r.owner, r.receipt, r.until, r.finished = state, "", "", time.Time{}, now
 }

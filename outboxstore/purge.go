@@ -19,7 +19,7 @@ type PurgePolicy struct {
 }
 
 func (p PurgePolicy) kinds() []purgeKind {
-	return []purgeKind{{stateForwarded, p.Forwarded}, {stateDead, p.Dead}}
+	return []purgeKind{{Forwarded, p.Forwarded}, {Dead, p.Dead}}
 }
 
 func (p PurgePolicy) chunk() int {
@@ -30,15 +30,9 @@ func (p PurgePolicy) chunk() int {
 }
 
 type purgeKind struct {
-	state string
+	state State
 	age   time.Duration
 }
-
-// The states that code names; the other two, pending and leased, only the statements know.
-const (
-	stateForwarded = "forwarded"
-	stateDead      = "dead"
-)
 
 // Purge deletes at most one chunk of each kind of row that is older than its retention, in
 // transactions of its own, and returns how many it deleted. Several processes may purge at once:
@@ -49,18 +43,19 @@ func (s *Store) Purge(ctx context.Context, policy PurgePolicy) (int64, error) {
 		if kind.age <= 0 {
 			continue
 		}
+		var deleted int64
 		err := s.own(ctx, func(ctx context.Context) error {
 			conn, err := s.work.Conn(ctx)
 			if err != nil {
 				return err
 			}
-			n, err := conn.Exec(ctx, s.sql["purge"], kind.state, kind.age.Microseconds(), policy.chunk())
-			total += n
+			deleted, err = conn.Exec(ctx, s.sql["purge"], string(kind.state), kind.age.Microseconds(), policy.chunk())
 			return err
 		})
 		if err != nil {
 			return total, fmt.Errorf("outboxstore: purge of %s rows: %w", kind.state, err)
 		}
+		total += deleted
 	}
 	return total, s.fault
 }

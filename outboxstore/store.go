@@ -43,7 +43,7 @@ func New(work *uow.UnitOfWork, opts ...Option) *Store {
 	if s.sql, err = work.Dialect().Queries("outbox.sql"); err == nil {
 		// "reserve" may be missing: a database with a single writer needs no order of inserts.
 		err = s.sql.Require("append", "find", "claim", "complete", "remove", "release", "renew", "reject",
-			"purge", "stats", "probe", "version")
+			"purge", "stats", "list", "requeue", "discard", "version")
 	}
 	s.fault = errors.Join(s.limits.validate(), err)
 	return s
@@ -64,28 +64,8 @@ func (s *Store) Check(ctx context.Context) error {
 	if s.fault != nil {
 		return s.fault
 	}
-	var version *int
-	err := s.work.Do(ctx, func(ctx context.Context) error {
-		err := s.rows(ctx, "version", nil, func(scan scanFunc) error { return scan(&version) })
-		if err != nil {
-			return err
-		}
-		return s.rows(ctx, "probe", nil, func(scanFunc) error { return nil })
-	})
-	const remedy = "run the migrations: migrate.Up, or the files of migrate.Print"
-	switch {
-	case s.work.Class(err) == dialect.Missing:
-		return fmt.Errorf("outboxstore: the tables are not there (%w); %s", err, remedy)
-	case err != nil:
-		return fmt.Errorf("outboxstore: check of the tables: %w", err)
-	case version == nil || *version < dialect.SchemaVersion:
-		found := 0
-		if version != nil {
-			found = *version
-		}
-		return fmt.Errorf("outboxstore: the tables are at version %d, this release needs %d; %s", found, dialect.SchemaVersion, remedy)
-	case *version > dialect.SchemaVersion:
-		return fmt.Errorf("outboxstore: the tables are at version %d, newer than the %d of this release; upgrade the library", *version, dialect.SchemaVersion)
+	if err := s.work.CheckSchema(ctx, s.sql["version"]); err != nil {
+		return fmt.Errorf("outboxstore: %w", err)
 	}
 	return nil
 }
