@@ -34,7 +34,7 @@ test-unit: ## Run the tests that need no server
 	$(WITHOUT) go test -short ./...
 
 .PHONY: bench
-bench: ## Measure throughput and latency
+bench:
 	@if [ -d tests/bench ]; then $(WITH_SERVICES) -- go run ./tests/bench; \
 	else echo "make bench: there is no tests/bench in this version" >&2; exit 1; fi
 

@@ -57,13 +57,24 @@ func New(work *uow.UnitOfWork, opts ...Option) *Store {
 }
 
 // Validate reports every fault of the configuration at once. It opens nothing.
-func (s *Store) Validate() error { return s.fault }
+func (s *Store) Validate() error {
+	if s == nil {
+		return errors.New("inboxstore: the store is nil; pass inboxstore.New(work)")
+	}
+	return s.fault
+}
 
 // UnitOfWork is the unit of work that the store was made on.
-func (s *Store) UnitOfWork() *uow.UnitOfWork { return s.work }
+func (s *Store) UnitOfWork() *uow.UnitOfWork {
+	if s == nil {
+		return nil
+	}
+	return s.work
+}
 
-// Check asks the database whether the tables are there, at the version of this release, and whether
-// the isolation level of its transactions is one that the inbox has been proved at.
+// Check asks the database whether the tables are there, at the version of this release, whether the
+// isolation level of its transactions is one that the inbox has been proved at, and, on SQLite,
+// whether a connection waits for its turn to write.
 func (s *Store) Check(ctx context.Context) error {
 	if s.fault != nil {
 		return s.fault
@@ -72,13 +83,19 @@ func (s *Store) Check(ctx context.Context) error {
 		return fmt.Errorf("inboxstore: %w", err)
 	}
 	var level string
+	patience := 1
 	err := s.own(ctx, func(ctx context.Context) error {
 		_, err := s.row(ctx, "isolation", nil, &level)
+		if _, hasOne := s.sql["patience"]; hasOne && err == nil {
+			_, err = s.row(ctx, "patience", nil, &patience)
+		}
 		return err
 	})
 	switch {
 	case err != nil:
 		return fmt.Errorf("inboxstore: the isolation level could not be read: %w", err)
+	case patience <= 0:
+		return errors.New("inboxstore: SQLite's busy_timeout is 0, so handlers and the forwarder fail on each other; open it with ?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
 	case !slices.Contains([]string{"read uncommitted", "read committed", "repeatable read", "serializable"}, level):
 		return fmt.Errorf("inboxstore: isolation level %q is unknown; use uow.WithIsolation", inbox.Clean(level, 32))
 	}

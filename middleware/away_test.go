@@ -224,7 +224,7 @@ func TestA19_StoreThatFailsIsWaitedFor(t *testing.T) {
 		_, err := handler(message.NewMessageWithContext(t.Context(), "m", nil))
 		result <- err
 	}()
-	require.Eventually(t, func() bool { return b.log.Has("error", "Database is away", "no such table") }, wait, time.Millisecond)
+	require.Eventually(t, func() bool { return b.log.Has("error", "Tables are missing", "no such table") }, wait, time.Millisecond)
 	_, err = b.db.Exec(`ALTER TABLE elsewhere RENAME TO inbox_messages`)
 	require.NoError(t, err)
 	require.NoError(t, <-result)

@@ -105,7 +105,11 @@ func (u *unitOfWork) handle(msg *message.Message, next message.HandlerFunc) ([]*
 // context together with its transaction, which is not this delivery's: hence Detach.
 func (u *unitOfWork) once(ctx context.Context, msg *message.Message, next message.HandlerFunc) (produced []*message.Message, err error) {
 	defer msg.SetContext(ctx)
+	tries := 0
 	err = u.work.Do(uow.Detach(ctx), func(ctx context.Context) error {
+		if tries++; tries == 2 {
+			u.cfg.Logger.Info("The transaction met another one and is tried again; if this repeats, the handler may be writing past the transaction of uow.Tx", u.fields(msg))
+		}
 		msg.SetContext(ctx)
 		produced, err = next(msg)
 		return err
@@ -132,14 +136,21 @@ func (u *unitOfWork) away(ctx context.Context, err error) (away, answers bool) {
 	return lost || !answers, lost && answers
 }
 
+func (*unitOfWork) fields(msg *message.Message) watermill.LogFields {
+	return watermill.LogFields{
+		"message_uuid": inbox.Clean(msg.UUID, inbox.MaxID),
+		"consumer":     message.HandlerNameFromCtx(msg.Context()),
+	}
+}
+
 func (u *unitOfWork) wait(ctx context.Context, msg *message.Message, delay time.Duration, err error) bool {
 	now := time.Now().UnixNano()
 	if last := u.logged.Load(); now-last > int64(logEvery) && u.logged.CompareAndSwap(last, now) {
-		u.cfg.Logger.Error("Database is away, the delivery is held and tried again; nothing is lost or counted", err, watermill.LogFields{
-			"message_uuid": inbox.Clean(msg.UUID, inbox.MaxID),
-			"consumer":     message.HandlerNameFromCtx(ctx),
-			"next_try_in":  delay.String(),
-		})
+		text := "Database is away, the delivery is held and tried again; nothing is lost or counted"
+		if u.work.Class(err) == dialect.Missing {
+			text = "Tables are missing, the delivery is held and tried again; run the migrations (an in-memory SQLite is one database per connection)"
+		}
+		u.cfg.Logger.Error(text, err, u.fields(msg).Add(watermill.LogFields{"next_try_in": delay.String()}))
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()

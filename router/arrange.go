@@ -3,9 +3,11 @@ package router
 import (
 	"errors"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	wm "github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
+	"github.com/watermill-inbox/watermill-inbox/inbox"
 	"github.com/watermill-inbox/watermill-inbox/middleware"
 )
 
@@ -56,9 +58,23 @@ func (r *Router) outer() ([]message.HandlerMiddleware, error) {
 		RandomizationFactor: 0.2,
 		ShouldRetry:         middleware.ShouldRetry,
 		ResetContextOnRetry: true,
-		Logger:              r.logger,
 	}
-	return append(chain, retry.Middleware, middleware.Recover), nil
+	return append(chain, retry.Middleware, r.logFailures, middleware.Recover), nil
+}
+
+// logFailures writes one line for every try that failed, which Watermill's Retry would not name.
+func (r *Router) logFailures(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		produced, err := next(msg)
+		if err != nil && !inbox.Transient(err) {
+			ctx := msg.Context()
+			r.logger.Error("Handler failed; its work is rolled back", err, watermill.LogFields{
+				"message_uuid": inbox.Clean(msg.UUID, inbox.MaxID), "consumer": bindingFrom(ctx).consumer,
+				"topic": message.SubscribeTopicFromCtx(ctx),
+			})
+		}
+		return produced, err
+	}
 }
 
 // inner is what makes the handler take effect once: unit of work, inbox, outbox staging.

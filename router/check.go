@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +16,7 @@ func (r *Router) check(ctx context.Context) error {
 	defer cancel()
 	errs := r.checkHandlers()
 	if err := r.cfg.UnitOfWork.Ping(ctx); err != nil {
-		return errors.Join(append(errs, fmt.Errorf("router: the database does not answer: %w", err))...)
+		return joinDistinct(append(errs, fmt.Errorf("router: the database does not answer: %w", err)))
 	}
 	if r.cfg.Inbox != nil {
 		errs = append(errs, r.cfg.Inbox.Check(ctx))
@@ -25,7 +24,7 @@ func (r *Router) check(ctx context.Context) error {
 	if r.cfg.Outbox != nil {
 		errs = append(errs, r.cfg.Outbox.Check(ctx))
 	}
-	return errors.Join(errs...)
+	return joinDistinct(errs)
 }
 
 // checkHandlers looks at the handlers that were added by the router's own methods. Those that were
@@ -50,6 +49,9 @@ func (r *Router) checkHandlers() (errs []error) {
 		}
 		if b.inbox && b.publisher != nil && !b.outbox && !r.cfg.AcceptOutputLoss {
 			errs = append(errs, fmt.Errorf("router: handler %q has a publisher and an inbox but no outbox: a crash between its commit and the publication loses what it returned; configure Outbox, or set AcceptOutputLoss", b.handler))
+		}
+		if b.missing != "" {
+			errs = append(errs, fmt.Errorf("router: handler %q has no %s", b.handler, b.missing))
 		}
 		if b.outbox && b.publishTopic == "" && b.publisher != nil {
 			errs = append(errs, fmt.Errorf("router: handler %q has a publisher but no publish topic", b.handler))
@@ -78,6 +80,9 @@ func (r *Router) admit(b *binding) error {
 		r.logger.Info("WARNING: the inbox is off for a transport that can redeliver: its messages may be handled twice. Set it to auto, or make the handler idempotent", watermill.LogFields{
 			"setting": setting, "consumer": b.consumer, "topic": b.topic,
 		})
+	}
+	if !b.inbox && r.cfg.Inbox != nil && b.subscriber == goChannel {
+		r.logger.Info("The inbox is off for this handler: auto takes GoChannel for a transport that loses its messages with the process. Set EnableInbox to on to use it", watermill.LogFields{"consumer": b.consumer, "topic": b.topic})
 	}
 	if b.outbox && r.cfg.Publisher == nil && b.publisher != nil {
 		r.logger.Info("WARNING: this handler's messages are staged in the outbox, but this router has no Publisher to forward them. Set Config.Publisher, or run a forwarder elsewhere", watermill.LogFields{

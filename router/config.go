@@ -198,5 +198,19 @@ func (c Config) validate() error {
 	if c.Retention.Processed > 0 && c.Retention.Processed <= c.Retry.Horizon {
 		fault("Retention.Processed is %s, not longer than Retry.Horizon, %s: a late redelivery would be handled twice; raise the one or lower the other", c.Retention.Processed, c.Retry.Horizon)
 	}
-	return errors.Join(errs...)
+	return joinDistinct(errs)
+}
+
+// joinDistinct joins errors, each text once: a fault of the unit of work is found by everything
+// that is made on it.
+func joinDistinct(errs []error) error {
+	seen := map[string]bool{}
+	var distinct []error
+	for _, err := range errs {
+		if err != nil && !seen[err.Error()] {
+			seen[err.Error()] = true
+			distinct = append(distinct, err)
+		}
+	}
+	return errors.Join(distinct...)
 }

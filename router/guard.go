@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/watermill-inbox/watermill-inbox/inbox"
 	"github.com/watermill-inbox/watermill-inbox/middleware"
 )
 
@@ -172,7 +174,19 @@ func (s *subscription) settle() {
 		case <-m.Acked():
 		case <-m.Nacked():
 		case <-timeout.C:
+			s.logInterrupted()
 			return
+		}
+	}
+}
+
+// logInterrupted names the messages whose handlers did not finish in time.
+func (s *subscription) logInterrupted() {
+	for _, m := range s.flight {
+		if !settled(m) {
+			s.router.logger.Error("Handler is interrupted at the close timeout; its work is rolled back and the message will be delivered again", nil, watermill.LogFields{
+				"message_uuid": inbox.Clean(m.UUID, inbox.MaxID), "consumer": s.binding.consumer, "topic": s.binding.topic,
+			})
 		}
 	}
 }

@@ -9,13 +9,24 @@ import "github.com/ThreeDotsLabs/watermill/message"
 func (r *Router) AddHandler(handlerName, subscribeTopic string, subscriber message.Subscriber, publishTopic string, publisher message.Publisher, handlerFunc message.HandlerFunc) *message.Handler {
 	b := r.register(handlerName, subscribeTopic, subscriber)
 	b.publisher, b.publishTopic = publisher, publishTopic
+	b.require(subscriber != nil, handlerFunc != nil)
 	return r.Router.AddHandler(handlerName, subscribeTopic, r.describe(b, subscriber), publishTopic, publisher, handlerFunc)
 }
 
 // AddConsumerHandler adds a handler that returns no messages, as Watermill's AddConsumerHandler does.
 func (r *Router) AddConsumerHandler(handlerName, subscribeTopic string, subscriber message.Subscriber, handlerFunc message.NoPublishHandlerFunc) *message.Handler {
 	b := r.register(handlerName, subscribeTopic, subscriber)
+	b.require(subscriber != nil, handlerFunc != nil)
 	return r.Router.AddConsumerHandler(handlerName, subscribeTopic, r.describe(b, subscriber), handlerFunc)
+}
+
+// require notes what is nil, for the checks at the start.
+func (b *binding) require(subscriber, function bool) {
+	if !subscriber {
+		b.missing = "subscriber"
+	} else if !function {
+		b.missing = "function"
+	}
 }
 
 // register remembers the handler for the checks at the start.

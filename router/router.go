@@ -18,7 +18,7 @@ import (
 )
 
 // ErrUsed is returned by Run when the router has run, is running or was closed: it runs once.
-var ErrUsed = errors.New("router: this router has run or was closed; make a new one")
+var ErrUsed = errors.New("router: this router is running, has run or was closed; make a new one")
 
 // Router is Watermill's router, arranged. Everything of *message.Router works on it: handlers that
 // are added to the embedded router, as Watermill's cqrs processors do, get all of it as well.

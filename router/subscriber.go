@@ -69,6 +69,7 @@ type binding struct {
 	publisher    message.Publisher
 	publishTopic string
 	cfg          SubscriberConfig
+	missing      string // what the handler was added without: "subscriber", "function"
 
 	consumer      string
 	inbox, outbox bool

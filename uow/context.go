@@ -78,7 +78,7 @@ func Tx[T any](ctx context.Context) (T, error) {
 			return want, nil
 		}
 	}
-	return zero, fmt.Errorf("%w: asked for %T, carries %T", ErrWrongType, zero, native)
+	return zero, fmt.Errorf("%w: asked for %T, carries %T; ask for that, or open the unit of work by the other one of uow.SQL and uow.SQLX", ErrWrongType, zero, native)
 }
 
 // AfterCommit calls fn once the transaction that ctx carries is committed, in the goroutine of Do

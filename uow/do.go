@@ -154,7 +154,7 @@ func (t *tx) settle(ctx context.Context, cause error) error {
 	case committed:
 		return cause
 	}
-	return errors.Join(cause, fmt.Errorf("%w: by a rollback", ErrEnded))
+	return errors.Join(cause, fmt.Errorf("%w (it was rolled back)", ErrEnded))
 }
 
 // pause waits before another try: 10 ms doubling to 1 s, each taken at random from the upper half,

@@ -22,7 +22,7 @@ var (
 // Errors of ending a transaction.
 var (
 	// ErrEnded is returned when the function, or something it called, ended the transaction itself.
-	ErrEnded = errors.New("uow: the transaction was ended inside the unit of work")
+	ErrEnded = errors.New("uow: the function ended the transaction itself; leave that to Do: return nil to commit, an error to roll back")
 	// ErrOutcomeUnknown is returned when the connection broke during COMMIT: the work may be
 	// committed or not.
 	ErrOutcomeUnknown = errors.New("uow: the connection broke during commit, the outcome is unknown")

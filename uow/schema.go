@@ -19,7 +19,7 @@ func (w *UnitOfWork) CheckSchema(ctx context.Context, query string) error {
 	case w.Class(err) == dialect.Missing:
 		return fmt.Errorf("the tables are not there (%w); %s", err, remedy)
 	case err != nil:
-		return fmt.Errorf("the tables could not be checked: %w", err)
+		return fmt.Errorf("the tables could not be checked, is this database one of dialect %s?: %w", w.dialect.Name, err)
 	case version == nil:
 		return fmt.Errorf("the tables have no version; %s", remedy)
 	case *version < dialect.SchemaVersion:

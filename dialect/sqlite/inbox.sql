@@ -56,3 +56,7 @@ SELECT max(version) FROM inbox_schema;
 -- The isolation level of this transaction.
 -- name: isolation
 SELECT 'serializable';
+
+-- How long, in milliseconds, this connection waits for its turn to write. 0 means not at all.
+-- name: patience
+SELECT timeout FROM pragma_busy_timeout;

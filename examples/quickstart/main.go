@@ -29,6 +29,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	logger := watermill.NewSlogLogger(slog.Default())
+	if os.Getenv("POSTGRES_DSN") == "" || os.Getenv("AMQP_URL") == "" {
+		log.Fatal("set POSTGRES_DSN and AMQP_URL, such as postgres://localhost/app and amqp://guest:guest@localhost:5672/")
+	}
 
 	db, err := sqlx.Open("postgres", os.Getenv("POSTGRES_DSN"))
 	check(err)
@@ -48,7 +51,7 @@ func main() {
 }
 
 func run(ctx context.Context, db *sqlx.DB, subscriber message.Subscriber, publisher message.Publisher, logger watermill.LoggerAdapter) error {
-	work := uow.New(uow.SQLX(db), dialect.Postgres)
+	work := uow.New(uow.SQLX(db), dialect.Postgres) // db is yours to open and close
 	inbox, outbox := inboxstore.New(work), outboxstore.New(work)
 
 	r, err := router.New(router.Config{UnitOfWork: work, Inbox: inbox, Outbox: outbox, Publisher: publisher}, logger)
