@@ -225,9 +225,69 @@ SELECT (SELECT count(*) FROM free) + (SELECT count(*) FROM keyed WHERE state = '
        greatest(0, (extract(epoch FROM now() - least((SELECT min(due_at) FROM free),
                    (SELECT min(due_at) FROM keyed WHERE state = 'pending'))) * 1000000)::bigint);
 
--- Whether the table is there. It reads no row.
--- name: probe
-SELECT seq FROM outbox_messages WHERE false;
+-- One page of rows, by number. $1 state or '', $2 the number after which it begins, $3 topic, $4
+-- tenant, $5 ordering key, $6 part of the last error (each '' for any), $7 age or 0, $8 rows at
+-- most, $9 whether payloads are wanted. Each arm reads one partial index, and only that of the
+-- state asked for; what has no index of its own is looked for in order of numbers.
+-- name: list
+WITH fit AS NOT MATERIALIZED (
+    SELECT o.seq, o.state, o.ordering_key FROM outbox_messages AS o
+    WHERE o.seq > $2::bigint
+      AND ($3::text = '' OR o.topic = $3::text)
+      AND ($4::text = '' OR o.tenant_id = $4::text)
+      AND ($5::text = '' OR o.ordering_key = $5::text)
+      AND ($6::text = '' OR strpos(o.last_error, $6::text) > 0)
+      AND ($7::bigint = 0 OR coalesce(o.finished_at, o.due_at) <= now() - $7::bigint * interval '1 microsecond')
+), found AS MATERIALIZED (
+    SELECT seq FROM fit WHERE $1::text = 'dead' AND state = 'dead'
+    UNION ALL
+    SELECT seq FROM fit WHERE $1::text = 'pending' AND state = 'pending' AND ordering_key IS NULL
+    UNION ALL
+    SELECT seq FROM fit WHERE $1::text = 'leased' AND state = 'leased' AND ordering_key IS NULL
+    UNION ALL
+    SELECT seq FROM fit
+    WHERE $1::text IN ('pending', 'leased') AND state = $1::text AND state IN ('pending', 'leased') AND ordering_key IS NOT NULL
+    UNION ALL
+    (SELECT seq FROM fit
+     WHERE $1::text IN ('', 'forwarded') AND ($1::text = '' OR state = $1::text) ORDER BY seq LIMIT $8::int)
+)
+SELECT o.seq, o.topic, o.message_id, o.tenant_id, o.idempotency_key, o.ordering_key,
+       CASE WHEN $9::boolean THEN o.payload END, o.metadata, o.content_type, o.source,
+       (extract(epoch FROM o.occurred_at) * 1000000)::bigint, (extract(epoch FROM o.due_at) * 1000000)::bigint,
+       o.state, o.attempt, o.rejections, o.lease_owner, (extract(epoch FROM o.lease_until) * 1000000)::bigint,
+       o.last_error, (extract(epoch FROM o.finished_at) * 1000000)::bigint
+FROM (SELECT seq FROM found ORDER BY seq LIMIT $8::int) AS page JOIN outbox_messages AS o USING (seq)
+ORDER BY o.seq;
 
+-- Makes dead rows pending under new numbers, in the order of their old ones. The new number puts a
+-- row last in its key, and keeps true that the rows before the head of a key stay finished.
+-- $1 numbers. Rows are locked in order, so two of these cannot wait for each other in a circle.
+-- name: requeue
+WITH dead AS MATERIALIZED (
+    SELECT o.seq FROM outbox_messages AS o
+    WHERE o.seq = ANY (ARRAY(SELECT r::text::bigint FROM json_array_elements($1::text::json) AS r)) AND o.state = 'dead'
+    ORDER BY o.seq FOR UPDATE
+), numbered AS MATERIALIZED (
+    SELECT d.seq, nextval((SELECT pg_get_serial_sequence('outbox_messages', 'seq'))::regclass) AS number
+    FROM (SELECT seq FROM dead ORDER BY seq) AS d
+)
+UPDATE outbox_messages AS o
+SET seq = n.number, state = 'pending', due_at = now(), attempt = 0, rejections = 0, finished_at = NULL
+FROM numbered AS n
+WHERE o.seq = n.seq AND o.state = 'dead'
+RETURNING o.seq;
+
+-- Deletes dead rows. $1 numbers.
+-- name: discard
+WITH dead AS MATERIALIZED (
+    SELECT o.seq FROM outbox_messages AS o
+    WHERE o.seq = ANY (ARRAY(SELECT r::text::bigint FROM json_array_elements($1::text::json) AS r)) AND o.state = 'dead'
+    ORDER BY o.seq FOR UPDATE
+)
+DELETE FROM outbox_messages AS o USING dead AS d
+WHERE o.seq = d.seq AND o.state = 'dead'
+RETURNING o.seq;
+
+-- The version of the tables. It reads no row of the outbox, but fails where there is none.
 -- name: version
-SELECT max(version) FROM inbox_schema;
+SELECT max(version) FROM inbox_schema WHERE NOT EXISTS (SELECT FROM outbox_messages WHERE false);

@@ -169,9 +169,55 @@ SELECT (SELECT count(*) FROM free) + (SELECT count(*) FROM keyed WHERE state = '
            SELECT min(due_at) AS due_at FROM free
            UNION ALL SELECT min(due_at) FROM keyed WHERE state = 'pending'));
 
--- Whether the table is there. It reads no row.
--- name: probe
-SELECT seq FROM outbox_messages WHERE 0;
+-- One page of rows, by number. ?1 state or '', ?2 the number after which it begins, ?3 topic, ?4
+-- tenant, ?5 ordering key, ?6 part of the last error (each '' for any), ?7 age or 0, ?8 rows at
+-- most, ?9 whether payloads are wanted. Each arm reads one partial index, and only that of the
+-- state asked for; what has no index of its own is looked for in order of numbers.
+-- name: list
+WITH fit AS NOT MATERIALIZED (
+    SELECT o.seq, o.state, o.ordering_key FROM outbox_messages AS o
+    WHERE o.seq > ?2
+      AND (?3 = '' OR o.topic = ?3)
+      AND (?4 = '' OR o.tenant_id = ?4)
+      AND (?5 = '' OR o.ordering_key = ?5)
+      AND (?6 = '' OR instr(o.last_error, ?6) > 0)
+      AND (?7 = 0 OR coalesce(o.finished_at, o.due_at) <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) - ?7)
+), found(seq) AS MATERIALIZED (
+    SELECT seq FROM fit WHERE ?1 = 'dead' AND state = 'dead' AND state IN ('forwarded', 'dead')
+    UNION ALL
+    SELECT seq FROM fit WHERE ?1 = 'pending' AND state = 'pending' AND ordering_key IS NULL
+    UNION ALL
+    SELECT seq FROM fit WHERE ?1 = 'leased' AND state = 'leased' AND ordering_key IS NULL
+    UNION ALL
+    SELECT seq FROM fit
+    WHERE ?1 IN ('pending', 'leased') AND state = ?1 AND state IN ('pending', 'leased') AND ordering_key IS NOT NULL
+    UNION ALL
+    SELECT seq FROM (SELECT seq FROM fit WHERE ?1 IN ('', 'forwarded') AND (?1 = '' OR state = ?1) ORDER BY seq LIMIT ?8)
+)
+SELECT o.seq, o.topic, o.message_id, o.tenant_id, o.idempotency_key, o.ordering_key,
+       CASE WHEN ?9 THEN o.payload END, o.metadata, o.content_type, o.source, o.occurred_at, o.due_at,
+       o.state, o.attempt, o.rejections, o.lease_owner, o.lease_until, o.last_error, o.finished_at
+FROM (SELECT seq FROM found ORDER BY seq LIMIT ?8) AS page JOIN outbox_messages AS o USING (seq)
+ORDER BY o.seq;
 
+-- Makes dead rows pending under new numbers, in the order of their old ones. The new number puts a
+-- row last in its key. ?1 numbers.
+-- name: requeue
+UPDATE outbox_messages AS o
+SET seq = d.number, state = 'pending', due_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER),
+    attempt = 0, rejections = 0, finished_at = NULL
+FROM (SELECT m.seq AS old, (SELECT max(seq) FROM outbox_messages) + row_number() OVER (ORDER BY m.seq) AS number
+      FROM outbox_messages AS m
+      WHERE m.seq IN (SELECT value FROM json_each(?1)) AND m.state = 'dead') AS d
+WHERE o.seq = d.old
+RETURNING seq;
+
+-- Deletes dead rows. ?1 numbers.
+-- name: discard
+DELETE FROM outbox_messages
+WHERE seq IN (SELECT value FROM json_each(?1)) AND state = 'dead'
+RETURNING seq;
+
+-- The version of the tables. It reads no row of the outbox, but fails where there is none.
 -- name: version
-SELECT max(version) FROM inbox_schema;
+SELECT max(version) FROM inbox_schema WHERE NOT EXISTS (SELECT 1 FROM outbox_messages WHERE 0);

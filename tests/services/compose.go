@@ -60,6 +60,8 @@ func composeServers(ctx context.Context, dir string, wanted []kind) ([]*Server, 
 			err = n.prepare(ctx)
 		}
 		if err != nil {
+			said, _ := os.ReadFile(filepath.Join(dir, k.name+".log"))
+			err = fmt.Errorf("%w: %s", err, tail(string(said), 1))
 			for _, server := range servers {
 				err = errors.Join(err, server.last())
 			}

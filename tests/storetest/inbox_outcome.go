@@ -5,11 +5,13 @@ import (
 	"errors"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/watermill-inbox/dialect"
 	"github.com/watermill-inbox/watermill-inbox/inbox"
+	"github.com/watermill-inbox/watermill-inbox/inboxstore"
 	"github.com/watermill-inbox/watermill-inbox/uow"
 )
 
@@ -121,6 +123,19 @@ func dead(t *testing.T, b *inboxBench) {
 	b.requireOutcome(t, inbox.Fresh, id("m"))
 	b.requireOutcome(t, inbox.Duplicate, id("m"))
 	b.requireEffects(t, encode(id("m")))
+
+	purger, ok := b.store.(Purger)
+	if !ok {
+		return
+	}
+	b.bury(t, id("kept"))
+	_, err = b.deliver(t.Context(), id("kept"), func(context.Context) error { return errPlanned })
+	require.ErrorIs(t, err, errPlanned)
+	require.Eventually(t, func() bool {
+		n, err := purger.Purge(t.Context(), inboxstore.Retention{Dead: time.Microsecond}, 10)
+		require.NoError(t, err)
+		return n == 1
+	}, patience, time.Millisecond, "the failure took the dead row with it")
 }
 
 // A dead message that comes again is under its business key as any other is.

@@ -208,6 +208,16 @@ func twoDatabases(t *testing.T, a, b *bench) {
 			require.ErrorIs(t, a.work.Do(ctx, a.leave("a nested, undone", errPlanned)), errPlanned)
 			return nil
 		}))
+		require.ErrorIs(t, b.work.Do(ctx, func(ctx context.Context) error {
+			conn, err := b.work.Conn(ctx)
+			require.NoError(t, err)
+			require.NoError(t, conn.Rollback(ctx))
+			return uow.Confirm(ctx, func(ctx context.Context) (bool, error) {
+				_, err := a.work.Conn(ctx)
+				require.ErrorIs(t, err, uow.ErrNoTransaction, "the question is outside of every transaction")
+				return false, nil
+			})
+		}), uow.ErrEnded)
 		b.requireEffects(t, "b") // committed, whatever becomes of a
 		return nil
 	}))

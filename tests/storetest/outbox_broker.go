@@ -1,4 +1,4 @@
-package outboxstore_test
+package storetest
 
 import (
 	"slices"
