@@ -17,7 +17,7 @@ var Postgres = Dialect{
 	Classify:   classifyPostgres,
 }
 
-// SQLite is SQLite 3.41 and later, over modernc.org/sqlite. Open it with
+// SQLite is SQLite 3.42 and later, over modernc.org/sqlite. Open it with
 // _txlock=immediate, a busy timeout and WAL: a transaction that reads first and writes later is
 // refused at once, whatever its busy timeout, when another one wrote in between.
 var SQLite = Dialect{

@@ -54,6 +54,8 @@ func classifyPostgres(err error) Class {
 		return LockTimeout
 	case code == "42P01", code == "42703", code == "3F000":
 		return Missing
+	case code == "08P01":
+		return Other // a protocol violation: lib/pq's answer to a wrong number of arguments
 	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "53"), strings.HasPrefix(code, "57P0"), code == "25006":
 		return Infrastructure
 	}

@@ -20,7 +20,7 @@ var (
 // Errors of a key, which no retry can mend.
 var (
 	// ErrNoMessageID is returned for a message without an id, as foreign producers send it.
-	ErrNoMessageID = errors.New("inbox: the message has no id; name another source of it in MessageID")
+	ErrNoMessageID = errors.New("inbox: the message has no id")
 	// ErrInvalidMessageID is returned for an id that a database cannot keep.
 	ErrInvalidMessageID = errors.New("inbox: the message id is invalid")
 	// ErrInvalidKey is returned for a consumer, tenant or idempotency key that a database cannot keep.
@@ -30,9 +30,4 @@ var (
 // Transient reports whether err is one of the errors that are not the message's fault.
 func Transient(err error) bool {
 	return errors.Is(err, ErrInFlight) || errors.Is(err, ErrInterrupted) || errors.Is(err, ErrStore) || errors.Is(err, ErrPhantom)
-}
-
-// Permanent reports whether err can never be mended by handling the message again.
-func Permanent(err error) bool {
-	return errors.Is(err, ErrNoMessageID) || errors.Is(err, ErrInvalidMessageID) || errors.Is(err, ErrInvalidKey)
 }

@@ -66,7 +66,7 @@ func (o Outcome) String() string {
 // Validate checks every part of the key against the bounds that all databases share.
 func (k Key) Validate() error {
 	if k.MessageID == "" {
-		return ErrNoMessageID
+		return fmt.Errorf("%w; mend its sender, or name another source of the id in MessageID", ErrNoMessageID)
 	}
 	if fault := TextFault(k.MessageID, MaxID); fault != "" {
 		return fmt.Errorf("%w: it %s", ErrInvalidMessageID, fault)

@@ -50,7 +50,6 @@ func TestA11_KeyBounds(t *testing.T) {
 		require.ErrorIs(t, err, test.want, "%+q", test.key)
 		require.ErrorContains(t, err, test.says)
 		require.Less(t, len(err.Error()), 200, "D6: the text itself does not reach the error")
-		require.True(t, inbox.Permanent(err))
 		require.False(t, inbox.Transient(err))
 	}
 }
@@ -58,10 +57,8 @@ func TestA11_KeyBounds(t *testing.T) {
 func TestErrorsThatAreNotTheMessagesFault(t *testing.T) {
 	for _, err := range []error{inbox.ErrInFlight, inbox.ErrInterrupted, inbox.ErrStore, inbox.ErrPhantom} {
 		require.True(t, inbox.Transient(fmt.Errorf("wrapped: %w", err)))
-		require.False(t, inbox.Permanent(err))
 	}
 	require.False(t, inbox.Transient(nil))
-	require.False(t, inbox.Permanent(nil))
 }
 
 func TestOutcomeNames(t *testing.T) {

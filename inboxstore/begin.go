@@ -43,7 +43,11 @@ func (s *Store) TryBegin(ctx context.Context, key inbox.Key) (inbox.Outcome, err
 		case stateProcessed:
 			return inbox.Duplicate, nil
 		case stateDead:
-			n, err := s.exec(ctx, "revive", key.Consumer, key.MessageID, key.Tenant, nullable(key.IdempotencyKey))
+			n, restored := 0, new(string)
+			_, err := s.row(ctx, "revive", s.staging(key), &n, &restored)
+			if s.work.Class(err) == dialect.LockTimeout {
+				return inbox.InFlight, nil
+			}
 			if err != nil {
 				return inbox.InFlight, fmt.Errorf("inboxstore: revive: %w", err)
 			}
@@ -66,13 +70,16 @@ func (s *Store) TryBegin(ctx context.Context, key inbox.Key) (inbox.Outcome, err
 // Committed the second statement sees what was committed while the first one waited.
 func (s *Store) begin(ctx context.Context, key inbox.Key) (state string, err error) {
 	var found, restored *string
-	_, err = s.row(ctx, "begin",
-		[]any{lockBound(s.lockWait), key.Consumer, key.MessageID, key.Tenant, nullable(key.IdempotencyKey)},
-		&found, &restored)
+	_, err = s.row(ctx, "begin", s.staging(key), &found, &restored)
 	if err != nil || found != nil {
 		return deref(found), err
 	}
 	return s.find(ctx, key)
+}
+
+// staging are the arguments of the statements that stage a row.
+func (s *Store) staging(key inbox.Key) []any {
+	return []any{lockBound(s.lockWait), key.Consumer, key.MessageID, key.Tenant, nullable(key.IdempotencyKey)}
 }
 
 func (s *Store) find(ctx context.Context, key inbox.Key) (state string, err error) {

@@ -50,7 +50,7 @@ func New(work *uow.UnitOfWork, opts ...Option) *Store {
 	}
 	var err error
 	if s.sql, err = work.Dialect().Queries("inbox.sql"); err == nil {
-		err = s.sql.Require("begin", "find", "exists", "revive", "bury", "purge", "version", "isolation")
+		err = s.sql.Require("begin", "find", "exists", "revive", "bury", "purge", "version", "isolation", "probe")
 	}
 	s.fault = errors.Join(s.fault, err)
 	return s
@@ -79,7 +79,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if s.fault != nil {
 		return s.fault
 	}
-	if err := s.work.CheckSchema(ctx, s.sql["version"]); err != nil {
+	if err := s.work.CheckSchema(ctx, s.sql["version"], s.sql["probe"]); err != nil {
 		return fmt.Errorf("inboxstore: %w", err)
 	}
 	var level string

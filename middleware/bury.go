@@ -16,15 +16,15 @@ type Burier interface {
 }
 
 // Bury takes the place of the dead-letter path where no dead-letter topic is configured: a message
-// whose id cannot be kept is stored as a dead row, under the id "invalid-" and a ULID, and
-// acknowledged. Nacked, it would come back for ever. Other errors pass.
+// whose id or business key cannot be kept is stored as a dead row, under the id "invalid-" and a
+// ULID, and acknowledged. Nacked, it would come back for ever. Other errors pass.
 func Bury(store Burier, cfg InboxConfig) message.HandlerMiddleware {
 	cfg.setDefaults()
 	count := newCounters(cfg.MeterProvider)
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
 			produced, err := next(msg)
-			if !errors.Is(err, inbox.ErrNoMessageID) && !errors.Is(err, inbox.ErrInvalidMessageID) {
+			if !unusable(err) {
 				return produced, err
 			}
 			ctx := msg.Context()

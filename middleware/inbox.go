@@ -81,7 +81,7 @@ func (i *inboxMiddleware) handle(msg *message.Message, next message.HandlerFunc)
 	}
 	ctx, key := msg.Context(), i.key(msg)
 	if err := key.Validate(); err != nil {
-		return nil, err
+		return nil, unusableKey{err}
 	}
 	outcome, err := i.store.TryBegin(ctx, key)
 	switch {
@@ -144,6 +144,17 @@ func (i *inboxMiddleware) key(msg *message.Message) inbox.Key {
 	key := inbox.Key{Consumer: i.cfg.Consumer(msg), MessageID: i.cfg.MessageID(msg)}
 	key.Tenant, key.IdempotencyKey = i.cfg.IdempotencyKey(msg)
 	return key
+}
+
+// unusableKey marks a fault of the delivery's own key, which no retry can mend. The same errors of
+// package inbox may come from the handler, about a message that it sends; those are its own.
+type unusableKey struct{ error }
+
+func (u unusableKey) Unwrap() error { return u.error }
+
+func unusable(err error) bool {
+	var u unusableKey
+	return errors.As(err, &u)
 }
 
 // IsPhantom reports whether a delivery is empty through and through, so that nobody can have sent it.

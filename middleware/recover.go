@@ -1,26 +1,20 @@
 package middleware
 
 import (
-	"fmt"
-
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
 	"github.com/watermill-inbox/watermill-inbox/inbox"
 )
 
-// Recover makes a panic an error that the retry policy and the dead-letter path see, and marks a
-// failure as [inbox.ErrInterrupted] when the delivery's own context has ended, which a handler's
-// own time-out has not. It belongs outside [UnitOfWork], which rolls back while the panic passes.
+// Recover makes a panic an error that the retry policy and the dead-letter path see. It belongs
+// outside [UnitOfWork], which rolls back while the panic passes.
 func Recover(next message.HandlerFunc) message.HandlerFunc {
 	next = middleware.Recoverer(next)
 	return func(msg *message.Message) ([]*message.Message, error) {
 		ctx := msg.Context()
 		produced, err := next(msg)
 		msg.SetContext(ctx) // a panic may have left a middleware's context behind
-		if err != nil && ctx.Err() != nil {
-			return nil, fmt.Errorf("%w: %w", inbox.ErrInterrupted, err)
-		}
 		return produced, err
 	}
 }
@@ -28,15 +22,15 @@ func Recover(next message.HandlerFunc) message.HandlerFunc {
 // ShouldRetry is for Watermill's Retry: an error that is not the message's fault goes back to the
 // broker, one that no retry can mend goes straight to the dead-letter path.
 func ShouldRetry(params middleware.RetryParams) bool {
-	return !inbox.Transient(params.Err) && !inbox.Permanent(params.Err)
+	return !inbox.Transient(params.Err) && !unusable(params.Err)
 }
 
 // ShouldDeadLetter is for Watermill's PoisonQueueWithFilter: only errors that are the message's
 // fault qualify.
 func ShouldDeadLetter(err error) bool { return !inbox.Transient(err) }
 
-// ShortErrors cuts the text of errors to 1 KiB of valid UTF-8, because the dead-letter path puts it
-// into a header of the message. The error's identity stays.
+// ShortErrors cuts the text of errors to 1 KiB of valid UTF-8, because logs show it and the
+// dead-letter path puts it into a header of the message. The error's identity stays.
 func ShortErrors(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := next(msg)

@@ -23,9 +23,7 @@ func TestA12_PolicyByError(t *testing.T) {
 	}{
 		{errPlanned, true, true},
 		{context.DeadlineExceeded, true, true},
-		{inbox.ErrNoMessageID, false, true},
-		{inbox.ErrInvalidMessageID, false, true},
-		{inbox.ErrInvalidKey, false, true},
+		{inbox.ErrNoMessageID, true, true}, // the handler's, about a message that it sends
 		{inbox.ErrInFlight, false, false},
 		{inbox.ErrInterrupted, false, false},
 		{inbox.ErrStore, false, false},
@@ -57,14 +55,14 @@ func TestA20_EndedDeliveryIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	deliver := func(result error) error {
-		_, err := middleware.Recover(nothing(func(*message.Message) error { return result }))(message.NewMessageWithContext(ctx, "m", nil))
+		_, err := middleware.Interrupted(nothing(func(*message.Message) error { return result }))(message.NewMessageWithContext(ctx, "m", nil))
 		return err
 	}
 	err := deliver(errPlanned)
 	require.ErrorIs(t, err, inbox.ErrInterrupted)
 	require.ErrorIs(t, err, errPlanned)
 	require.NoError(t, deliver(nil), "what is done is done")
-	require.Equal(t, errPlanned, call(t, middleware.Recover(nothing(func(*message.Message) error { return errPlanned })), "m"))
+	require.Equal(t, errPlanned, call(t, middleware.Interrupted(nothing(func(*message.Message) error { return errPlanned })), "m"))
 }
 
 func TestD6_ShortErrorsFitIntoAHeader(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -81,18 +82,30 @@ func (u *unitOfWork) handle(msg *message.Message, next message.HandlerFunc) ([]*
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = u.cfg.WaitInitial, u.cfg.WaitMax, 2
 	ctx := msg.Context()
+	asDelivered, succeeded := snapshot(msg), false
+	defer func() {
+		if !succeeded {
+			asDelivered.restore(msg) // for the retry policy's next try, and for the dead-letter path
+		}
+	}()
 	for lost := 0; ; {
-		produced, err := u.once(ctx, msg, next)
-		if err == nil || ctx.Err() != nil || inbox.Permanent(err) || inbox.Transient(err) && !errors.Is(err, inbox.ErrStore) {
-			return produced, err
+		produced, ran, err := u.once(ctx, msg, asDelivered, next)
+		switch {
+		case err == nil:
+			succeeded = true
+			return produced, nil
+		case ctx.Err() != nil && !ran:
+			return nil, fmt.Errorf("%w before the transaction began: %w", inbox.ErrInterrupted, err)
+		case ctx.Err() != nil, unusable(err), inbox.Transient(err) && !errors.Is(err, inbox.ErrStore):
+			return nil, err
 		}
 		away, answers := u.away(ctx, err)
 		if !away {
 			return nil, err
 		}
-		if answers {
+		if ran && answers {
 			if lost++; lost >= lostConnections {
-				return nil, fmt.Errorf("the transaction lost its connection %d times while the database answers others; does the handler idle in it?: %w", lost, err)
+				return nil, fmt.Errorf("the transaction was lost %d times while the database answers others; does the handler idle in it, or write past its rights?: %w", lost, err)
 			}
 		}
 		if !u.wait(ctx, msg, pause.NextBackOff(), err) {
@@ -101,12 +114,33 @@ func (u *unitOfWork) handle(msg *message.Message, next message.HandlerFunc) ([]*
 	}
 }
 
-// once handles the message in one transaction. An in-process broker may hand on the publisher's
-// context together with its transaction, which is not this delivery's: hence Detach.
-func (u *unitOfWork) once(ctx context.Context, msg *message.Message, next message.HandlerFunc) (produced []*message.Message, err error) {
+// delivered is a message as the broker handed it over. A handler may change it, to pass it on under
+// another id for instance, and then fail: the next try must find the same key.
+type delivered struct {
+	id       string
+	payload  message.Payload
+	metadata message.Metadata
+}
+
+func snapshot(msg *message.Message) delivered {
+	return delivered{msg.UUID, msg.Payload, maps.Clone(msg.Metadata)}
+}
+
+func (d delivered) restore(msg *message.Message) {
+	msg.UUID, msg.Payload = d.id, d.payload
+	if !maps.Equal(msg.Metadata, d.metadata) {
+		msg.Metadata = maps.Clone(d.metadata)
+	}
+}
+
+// once handles the message in one transaction, and reports whether a handler ran. An in-process
+// broker may hand on the publisher's context together with its transaction, which is not this
+// delivery's: hence Detach.
+func (u *unitOfWork) once(ctx context.Context, msg *message.Message, asDelivered delivered, next message.HandlerFunc) (produced []*message.Message, ran bool, err error) {
 	defer msg.SetContext(ctx)
 	tries := 0
 	err = u.work.Do(uow.Detach(ctx), func(ctx context.Context) error {
+		asDelivered.restore(msg)
 		if tries++; tries == 2 {
 			u.cfg.Logger.Info("The transaction met another one and is tried again; if this repeats, the handler may be writing past the transaction of uow.Tx", u.fields(msg))
 		}
@@ -115,25 +149,26 @@ func (u *unitOfWork) once(ctx context.Context, msg *message.Message, next messag
 		return err
 	}, uow.Retry(u.cfg.Retries))
 	if err != nil {
-		produced = nil
+		return nil, tries > 0 && !errors.Is(err, inbox.ErrStore), err
 	}
-	return produced, err
+	return produced, true, nil
 }
 
-// away reports whether the handler is not to blame for err, because the database was away; and if
-// so, whether it answers others although this transaction lost its connection.
+// away reports whether err came from a database that was away, and if so, whether it answers others
+// although this transaction was lost.
 func (u *unitOfWork) away(ctx context.Context, err error) (away, answers bool) {
 	var op *uow.OpError
-	failed := errors.As(err, &op)
-	if errors.Is(err, inbox.ErrStore) || failed && op.Op == "begin" ||
-		u.work.Dialect().Classify(err) == dialect.Infrastructure {
-		return true, false // the handler has not run, or the server said so itself
+	failed := errors.As(err, &op) && op.Work == u.work
+	if errors.Is(err, inbox.ErrStore) || failed && op.Op == "begin" {
+		return true, false // the handler has not run
 	}
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	lost := failed && dialect.Connection(op.Err) || u.work.Dialect().Classify(err) == dialect.Infrastructure
+	ping, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	answers = u.work.Ping(ctx) == nil
-	lost := failed && dialect.Connection(op.Err)
-	return lost || !answers, lost && answers
+	pinged := u.work.Ping(ping)
+	// A ping that waited in vain for a connection of a busy pool says nothing about the database.
+	answers = pinged == nil || errors.Is(pinged, context.DeadlineExceeded)
+	return lost || !answers, answers
 }
 
 func (*unitOfWork) fields(msg *message.Message) watermill.LogFields {

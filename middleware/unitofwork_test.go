@@ -62,7 +62,7 @@ func TestA5_EndOfTheContextRollsBack(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	msg := message.NewMessageWithContext(ctx, "m", nil)
-	handler := middleware.Recover(b.once(nothing(func(msg *message.Message) error {
+	handler := middleware.Interrupted(b.once(nothing(func(msg *message.Message) error {
 		require.NoError(t, effect(msg))
 		cancel()
 		return nil
@@ -72,7 +72,7 @@ func TestA5_EndOfTheContextRollsBack(t *testing.T) {
 	require.ErrorIs(t, err, inbox.ErrInterrupted, "the delivery itself is over: that is nobody's fault")
 	b.requireEffects(t)
 
-	timeout := middleware.Recover(wm.Timeout(time.Millisecond)(b.once(nothing(func(msg *message.Message) error {
+	timeout := middleware.Recover(wm.Timeout(200 * time.Millisecond)(b.once(nothing(func(msg *message.Message) error {
 		require.NoError(t, effect(msg))
 		<-msg.Context().Done()
 		return nil

@@ -41,11 +41,15 @@ func outgoing(ctx context.Context, e Envelope) *message.Message {
 	return m
 }
 
-// publish hands one row to the publisher. ctx ends when the forwarder can wait no longer.
+// publish hands one row to the publisher. ctx ends when the forwarder can wait no longer. The
+// message's context ends then too, or after PublishTimeout, but not when the publisher has returned:
+// an in-process broker may hand it on to the handler.
 func (f *Forwarder) publish(ctx context.Context, c Claimed) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.PublishTimeout)
-	defer cancel()
-	ctx, end := publishSpan(ctx, c)
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	timer := time.AfterFunc(f.cfg.PublishTimeout, cancel)
+	defer timer.Stop()
+	defer context.AfterFunc(ctx, cancel)()
+	ctx, end := publishSpan(own, c)
 	outcome := "panic" // unless the publisher returns
 	defer func() { end(outcome, err) }()
 	err = f.publisher.Publish(c.Envelope.Topic, outgoing(ctx, c.Envelope))

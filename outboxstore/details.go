@@ -10,9 +10,10 @@ import (
 type detailsKey struct{}
 
 // WithDetails puts what e says besides topic and message on the message's context, where the
-// drop-in publisher finds it. It replaces what was there.
+// drop-in publisher finds it. It replaces what was there. It says it of this message only: another
+// one that is given the same context, as a handler's answer often is, inherits nothing.
 func WithDetails(msg *message.Message, e Envelope) {
-	e.Topic, e.Message = "", nil
+	e.Topic, e.Message = "", msg
 	msg.SetContext(context.WithValue(msg.Context(), detailsKey{}, e))
 }
 
@@ -43,6 +44,9 @@ func WithDueAt(msg *message.Message, at time.Time) {
 // forwarder hands to a publisher carries it too.
 func FromMessage(topic string, msg *message.Message) Envelope {
 	e, _ := msg.Context().Value(detailsKey{}).(Envelope)
+	if e.Message != msg {
+		e = Envelope{}
+	}
 	e.Topic, e.Message = topic, msg
 	return e
 }

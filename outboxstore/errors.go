@@ -12,9 +12,10 @@ var (
 	// metadata beyond its bound. Ids that cannot be kept are inbox.ErrNoMessageID and
 	// inbox.ErrInvalidMessageID. Nothing has been written, and the transaction is usable.
 	ErrInvalid = errors.New("outboxstore: the envelope is invalid")
-	// ErrConflict is returned by the drop-in publisher when a message with the same topic and id
-	// but another payload is in the outbox already.
-	ErrConflict = errors.New("outboxstore: another message with this topic and id is in the outbox")
+	// ErrConflict is returned by the drop-in publisher when a message with the same topic and id but
+	// another payload, or one with the same idempotency key but another topic, is in the outbox
+	// already: the new one would vanish.
+	ErrConflict = errors.New("outboxstore: another message with this identity is in the outbox")
 )
 
 // Errors of leases.

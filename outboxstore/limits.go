@@ -101,12 +101,12 @@ func (l limits) faults(e *Envelope) (faults []error) {
 		return faults
 	}
 	if e.Message.UUID == "" {
-		faults = append(faults, inbox.ErrNoMessageID)
+		faults = append(faults, fmt.Errorf("%w; make it with message.NewMessage(watermill.NewULID(), payload)", inbox.ErrNoMessageID))
 	} else if fault := inbox.TextFault(e.Message.UUID, inbox.MaxID); fault != "" {
 		faults = append(faults, fmt.Errorf("%w: it %s", inbox.ErrInvalidMessageID, fault))
 	}
 	if n := len(e.Message.Payload); n > l.payload {
-		invalid("Message.Payload has %d bytes, at most %d are allowed", n, l.payload)
+		invalid("Message.Payload has %d bytes, at most %d are allowed; send a reference, or raise outboxstore.MaxPayload", n, l.payload)
 	}
 	if fault := metadataFault(e.Message.Metadata); fault != "" {
 		invalid("Message.Metadata %s", fault)

@@ -109,7 +109,7 @@ func stage(ctx context.Context, store appender, all []Envelope) error {
 	}
 	for i, r := range results {
 		sameID := r.Envelope.Topic == all[i].Topic && r.Envelope.Message.UUID == all[i].Message.UUID
-		if r.Conflict && sameID {
+		if r.Conflict && sameID || r.Envelope.Topic != all[i].Topic {
 			return fmt.Errorf("%w: topic %q, id %q, row %d", ErrConflict, all[i].Topic, all[i].Message.UUID, r.Seq)
 		}
 	}

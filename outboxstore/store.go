@@ -43,7 +43,7 @@ func New(work *uow.UnitOfWork, opts ...Option) *Store {
 	if s.sql, err = work.Dialect().Queries("outbox.sql"); err == nil {
 		// "reserve" may be missing: a database with a single writer needs no order of inserts.
 		err = s.sql.Require("append", "find", "claim", "complete", "remove", "release", "renew", "reject",
-			"purge", "stats", "list", "requeue", "discard", "version")
+			"purge", "stats", "list", "requeue", "discard", "version", "probe")
 	}
 	s.fault = errors.Join(s.limits.validate(), err)
 	return s
@@ -64,7 +64,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if s.fault != nil {
 		return s.fault
 	}
-	if err := s.work.CheckSchema(ctx, s.sql["version"]); err != nil {
+	if err := s.work.CheckSchema(ctx, s.sql["version"], s.sql["probe"]); err != nil {
 		return fmt.Errorf("outboxstore: %w", err)
 	}
 	return nil

@@ -15,26 +15,38 @@ import (
 // outbox is in force: a crash between its commit and their publication would lose them.
 var ErrOutputWithoutOutbox = errors.New("router: the handler returned messages, but no outbox is in force for it, so a crash after its commit would lose them; configure Outbox, or set AcceptOutputLoss")
 
-// arrange puts the middlewares in their order. The outer group is added now and so lies outside
-// the application's own middlewares; the inner group is added when the router starts, by a plugin,
-// and so lies inside of them, next to the handler. An application's own retry can therefore never
-// run inside the transaction, nor its own error swallowing inside the inbox.
+// arrange puts the middlewares in their order: the outer group outside the application's own
+// middlewares, the inner group inside of them, next to the handler. An application's own retry can
+// therefore never run inside the transaction, nor its own error swallowing inside the inbox. The
+// router's own methods put the inner group around the handler's function; for handlers that are
+// added to the embedded router a plugin adds it as the last middleware, when the router starts.
 func (r *Router) arrange() error {
 	outer, err := r.outer()
 	if err != nil {
 		return err
 	}
 	r.AddMiddleware(outer...)
-	r.AddPlugin(func(inner *message.Router) error {
+	r.inner = chain(r.innermost())
+	r.AddPlugin(func(embedded *message.Router) error {
 		if !r.used.Load() {
 			return errors.New("router: call Run on the router itself, not on the embedded Watermill router: it would skip the checks and the forwarder")
 		}
-		inner.AddMiddleware(r.inner()...)
+		embedded.AddMiddleware(when(func(b *binding) bool { return !b.arranged }, r.inner))
 		return nil
 	})
 	r.AddSubscriberDecorators(r.guard)
 	r.AddPublisherDecorators(r.hold)
 	return nil
+}
+
+// chain makes one middleware of several, the first one outermost.
+func chain(all []message.HandlerMiddleware) message.HandlerMiddleware {
+	return func(next message.HandlerFunc) message.HandlerFunc {
+		for i := len(all) - 1; i >= 0; i-- {
+			next = all[i](next)
+		}
+		return next
+	}
 }
 
 // outer is what decides on a failure: dead letter, retry, recover.
@@ -46,7 +58,7 @@ func (r *Router) outer() ([]message.HandlerMiddleware, error) {
 		if err != nil {
 			return nil, err
 		}
-		chain = append(chain, deadLetter, middleware.ShortErrors)
+		chain = append(chain, deadLetter, r.logDeadLetter)
 	case r.cfg.Inbox != nil:
 		chain = append(chain, middleware.Bury(r.cfg.Inbox, r.inboxConfig()))
 	}
@@ -59,7 +71,29 @@ func (r *Router) outer() ([]message.HandlerMiddleware, error) {
 		ShouldRetry:         middleware.ShouldRetry,
 		ResetContextOnRetry: true,
 	}
-	return append(chain, retry.Middleware, r.logFailures, middleware.Recover), nil
+	return append(chain, middleware.Interrupted, retry.Middleware, r.logFailures, middleware.ShortErrors, middleware.Recover), nil
+}
+
+// logDeadLetter writes one line for a message that goes to the dead-letter topic, because
+// Watermill's middleware takes it away in silence.
+func (r *Router) logDeadLetter(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		produced, err := next(msg)
+		if err != nil && middleware.ShouldDeadLetter(err) {
+			r.logger.Error("Message failed for good and goes to the dead-letter topic; replay it from there once it is mended", err,
+				r.fields(msg).Add(watermill.LogFields{"dead_letter_topic": r.cfg.DeadLetter.Topic}))
+		}
+		return produced, err
+	}
+}
+
+// fields are what a log line says of a delivery.
+func (r *Router) fields(msg *message.Message) watermill.LogFields {
+	ctx := msg.Context()
+	return watermill.LogFields{
+		"message_uuid": inbox.Clean(msg.UUID, inbox.MaxID), "consumer": bindingFrom(ctx).consumer,
+		"topic": message.SubscribeTopicFromCtx(ctx),
+	}
 }
 
 // logFailures writes one line for every try that failed, which Watermill's Retry would not name.
@@ -67,18 +101,14 @@ func (r *Router) logFailures(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := next(msg)
 		if err != nil && !inbox.Transient(err) {
-			ctx := msg.Context()
-			r.logger.Error("Handler failed; its work is rolled back", err, watermill.LogFields{
-				"message_uuid": inbox.Clean(msg.UUID, inbox.MaxID), "consumer": bindingFrom(ctx).consumer,
-				"topic": message.SubscribeTopicFromCtx(ctx),
-			})
+			r.logger.Error("Handler failed; its work is rolled back", err, r.fields(msg))
 		}
 		return produced, err
 	}
 }
 
-// inner is what makes the handler take effect once: unit of work, inbox, outbox staging.
-func (r *Router) inner() []message.HandlerMiddleware {
+// innermost is what makes the handler take effect once: unit of work, inbox, outbox staging.
+func (r *Router) innermost() []message.HandlerMiddleware {
 	chain := []message.HandlerMiddleware{
 		middleware.UnitOfWork(r.cfg.UnitOfWork, middleware.UnitOfWorkConfig{Closing: r.closing, Logger: r.logger}),
 	}

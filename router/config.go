@@ -46,8 +46,9 @@ type Config struct {
 	// Outbox keeps outgoing messages until they are published, on the same unit of work. Default:
 	// none, Watermill publishes what handlers return after the commit.
 	Outbox Outbox
-	// Publisher is where this router's forwarder publishes the outbox. It is the caller's to
-	// close. Default: none, another process forwards.
+	// Publisher is where this router's forwarder publishes the outbox. When it returns nil the
+	// broker must have the message: with watermill-amqp set Publish.ConfirmDelivery. It is the
+	// caller's to close. Default: none, another process forwards.
 	Publisher message.Publisher
 
 	// EnableInbox and EnableOutbox are the defaults for all subscribers. Default: Auto, which is

@@ -29,12 +29,12 @@ func (r *Router) guard(inner message.Subscriber) (message.Subscriber, error) {
 	return g, nil
 }
 
-// Subscribe starts passing messages on. While the router starts it keeps a failure for Run to
-// return and closes the router, instead of returning it: Watermill would leave a goroutine behind.
+// Subscribe starts passing messages on. It keeps a failure for Run or RunHandlers to return instead
+// of returning it, because Watermill would leave a goroutine behind; at the start it ends the router.
 func (g *guard) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	out, err := g.subscribe(ctx, topic)
-	if err == nil || g.router.IsRunning() {
-		return out, err
+	if err == nil {
+		return out, nil
 	}
 	g.router.fail(fmt.Errorf("router: subscribe to topic %q: %w", topic, err))
 	none := make(chan *message.Message)
@@ -85,7 +85,6 @@ func (r *Router) leave(b *binding) {
 		delete(r.consumers, b.consumer)
 	}
 	r.mu.Unlock()
-	r.pumps.Done()
 }
 
 // Close waits until nothing that was passed on is being handled. The subscriber inside is closed
@@ -112,8 +111,9 @@ func (s *subscription) run(ctx context.Context) {
 	s.settle()
 	// The context of whatever is still being handled ends here, at the close timeout.
 	s.end()
-	close(s.out)
 	s.router.leave(s.binding)
+	close(s.out)
+	s.router.pumps.Done()
 	drain(s.in)
 }
 
@@ -133,7 +133,12 @@ func (s *subscription) passOn(ctx context.Context) {
 				msg.Nack()
 				continue
 			}
-			s.router.meet(s.binding, msg)
+			if err := s.router.meet(s.binding, msg); err != nil {
+				msg.Nack()
+				s.router.fail(err)
+				s.router.beginClosing()
+				return
+			}
 			if bindingFrom(msg.Context()) != s.binding {
 				msg.SetContext(context.WithValue(msg.Context(), bindingKey{}, s.binding))
 			}

@@ -1,6 +1,11 @@
 package router
 
-import "github.com/ThreeDotsLabs/watermill/message"
+import (
+	"context"
+	"errors"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
 
 // AddHandler adds a handler that returns messages, as Watermill's AddHandler does. With an outbox
 // in force what it returns is staged in the outbox under publishTopic, in the handler's own
@@ -10,14 +15,28 @@ func (r *Router) AddHandler(handlerName, subscribeTopic string, subscriber messa
 	b := r.register(handlerName, subscribeTopic, subscriber)
 	b.publisher, b.publishTopic = publisher, publishTopic
 	b.require(subscriber != nil, handlerFunc != nil)
-	return r.Router.AddHandler(handlerName, subscribeTopic, r.describe(b, subscriber), publishTopic, publisher, handlerFunc)
+	return r.Router.AddHandler(handlerName, subscribeTopic, r.describe(b, subscriber), publishTopic, publisher, r.inner(handlerFunc))
 }
 
 // AddConsumerHandler adds a handler that returns no messages, as Watermill's AddConsumerHandler does.
 func (r *Router) AddConsumerHandler(handlerName, subscribeTopic string, subscriber message.Subscriber, handlerFunc message.NoPublishHandlerFunc) *message.Handler {
 	b := r.register(handlerName, subscribeTopic, subscriber)
 	b.require(subscriber != nil, handlerFunc != nil)
-	return r.Router.AddConsumerHandler(handlerName, subscribeTopic, r.describe(b, subscriber), handlerFunc)
+	inner := r.inner(func(msg *message.Message) ([]*message.Message, error) { return nil, handlerFunc(msg) })
+	return r.Router.AddConsumerHandler(handlerName, subscribeTopic, r.describe(b, subscriber), func(msg *message.Message) error {
+		_, err := inner(msg)
+		return err
+	})
+}
+
+// RunHandlers starts handlers that were added while the router runs, as Watermill's RunHandlers does.
+func (r *Router) RunHandlers(ctx context.Context) error {
+	err := r.Router.RunHandlers(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err = errors.Join(append(r.failures, err)...)
+	r.failures = nil
+	return err
 }
 
 // require notes what is nil, for the checks at the start.
@@ -31,7 +50,7 @@ func (b *binding) require(subscriber, function bool) {
 
 // register remembers the handler for the checks at the start.
 func (r *Router) register(name, topic string, subscriber message.Subscriber) *binding {
-	b := &binding{handler: name, topic: topic, subscriber: structName(subscriber)}
+	b := &binding{handler: name, topic: topic, subscriber: structName(subscriber), arranged: true}
 	if d, ok := subscriber.(*described); ok {
 		d.describe(b)
 	}

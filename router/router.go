@@ -29,6 +29,7 @@ type Router struct {
 	logger    watermill.LoggerAdapter
 	forwarder *outboxstore.Forwarder // nil when another process forwards
 
+	inner     message.HandlerMiddleware // the middlewares next to the handler
 	used      atomic.Bool
 	closing   chan struct{} // closed when nothing more is passed on to handlers
 	closeOnce sync.Once
@@ -145,7 +146,9 @@ func (r *Router) fail(err error) {
 	r.mu.Lock()
 	r.failures = append(r.failures, err)
 	r.mu.Unlock()
-	r.beginClosing()
+	if !r.IsRunning() {
+		r.beginClosing()
+	}
 }
 
 // release closes what Watermill would have closed earlier, each subscriber and each handler's
@@ -162,6 +165,14 @@ func (r *Router) release() error {
 	for _, closePublisher := range held {
 		errs = append(errs, closePublisher())
 	}
-	r.drains.Wait()
+	ended := make(chan struct{})
+	go func() { r.drains.Wait(); close(ended) }()
+	timeout := time.NewTimer(r.cfg.CloseTimeout)
+	defer timeout.Stop()
+	select {
+	case <-ended:
+	case <-timeout.C:
+		errs = append(errs, errors.New("router: a subscriber did not end its subscription although its context has ended and it was closed; mend it"))
+	}
 	return errors.Join(errs...)
 }

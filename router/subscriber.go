@@ -24,9 +24,15 @@ type SubscriberConfig struct {
 }
 
 // Configure gives a subscriber settings of its own, wherever it is then used: with AddHandler or
-// in a Watermill cqrs processor.
+// in a Watermill cqrs processor. Of two around one subscriber the outer one counts. Let it be the
+// outermost wrapper of a subscriber that the router's own methods get: their checks at the start
+// see no deeper.
 func Configure(subscriber message.Subscriber, cfg SubscriberConfig) message.Subscriber {
-	return &described{Subscriber: subscriber, describe: func(b *binding) { b.cfg = cfg }}
+	return &described{Subscriber: subscriber, describe: func(b *binding) {
+		if !b.configured {
+			b.cfg, b.configured = cfg, true
+		}
+	}}
 }
 
 // described tells the router about the subscriber that it wraps. Watermill's router hands our
@@ -69,7 +75,9 @@ type binding struct {
 	publisher    message.Publisher
 	publishTopic string
 	cfg          SubscriberConfig
+	configured   bool
 	missing      string // what the handler was added without: "subscriber", "function"
+	arranged     bool   // the inner middlewares are around its function already
 
 	consumer      string
 	inbox, outbox bool
@@ -95,10 +103,27 @@ func (r *Router) resolve(b *binding) {
 
 // meet completes the binding of a handler that was added past the router's own methods, by what
 // Watermill says in the context of the first message.
-func (r *Router) meet(b *binding, msg *message.Message) {
-	if b.handler == "" {
-		b.handler = message.HandlerNameFromCtx(msg.Context())
-		b.subscriber = message.SubscriberNameFromCtx(msg.Context())
-		r.resolve(b)
+func (r *Router) meet(b *binding, msg *message.Message) error {
+	if b.handler != "" {
+		return nil
 	}
+	b.handler = message.HandlerNameFromCtx(msg.Context())
+	b.subscriber = message.SubscriberNameFromCtx(msg.Context())
+	r.resolve(b)
+	return r.claim(b)
+}
+
+// claim takes the consumer's name for a subscription. A name is one consumer's: with a second one
+// each would skip what the other has handled.
+func (r *Router) claim(b *binding) error {
+	if !b.inbox || b.consumer == "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if other := r.consumers[b.consumer]; other != nil && other != b {
+		return fmt.Errorf("router: the consumer name %q of topic %q is taken by a handler of topic %q: the second would skip what the first has handled; give each its own", b.consumer, b.topic, other.topic)
+	}
+	r.consumers[b.consumer] = b
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -14,12 +15,12 @@ type tx struct {
 	conn   Conn
 	joined bool
 	parent *tx
+	done   atomic.Bool // a context that is kept longer carries nothing any more
 
-	mu         sync.Mutex
-	hooks      []func(committed bool)
-	confirm    func(context.Context) (bool, error)
-	savepoints int
-	broken     error // a savepoint was lost: nothing of this transaction may be kept
+	mu      sync.Mutex
+	hooks   []func(committed bool)
+	confirm func(context.Context) (bool, error)
+	broken  error // a savepoint was lost: nothing of this transaction may be kept
 }
 
 type contextKey struct{}
@@ -43,6 +44,9 @@ func (w *UnitOfWork) find(ctx context.Context) *tx {
 // Without one the error is [ErrNoTransaction]; a transaction of another unit of work does not count.
 func (w *UnitOfWork) Conn(ctx context.Context) (Conn, error) {
 	if t := w.find(ctx); t != nil {
+		if t.done.Load() {
+			return nil, ErrEnded
+		}
 		return t.conn, nil
 	}
 	if innermost(ctx) != nil {
@@ -106,6 +110,8 @@ func (t *tx) afterEnd(fn func(committed bool)) error {
 		return ErrNoTransaction
 	case t.joined:
 		return ErrJoined
+	case t.done.Load():
+		return ErrEnded
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,14 +133,26 @@ func Confirm(ctx context.Context, fn func(ctx context.Context) (committed bool, 
 	return nil
 }
 
-// end calls the hooks that were registered from mark on, latest first, and forgets them.
+// finish ends the transaction for whoever still has its context, and calls the hooks.
+func (t *tx) finish(committed bool) {
+	t.done.Store(true)
+	t.end(0, committed)
+}
+
+// end calls the hooks that were registered from mark on, latest first, and forgets them. A hook
+// that panics does not keep the others from running.
 func (t *tx) end(mark int, committed bool) {
 	t.mu.Lock()
 	due := t.hooks[mark:]
 	t.hooks = t.hooks[:mark:mark]
 	t.mu.Unlock()
-	for i := len(due) - 1; i >= 0; i-- {
-		due[i](committed)
+	call(due, committed)
+}
+
+func call(hooks []func(bool), committed bool) {
+	if last := len(hooks) - 1; last >= 0 {
+		defer call(hooks[:last], committed)
+		hooks[last](committed)
 	}
 }
 

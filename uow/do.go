@@ -11,8 +11,9 @@ import (
 	"github.com/watermill-inbox/watermill-inbox/dialect"
 )
 
-// endTimeout bounds a rollback, and the question whether a transaction was committed. Both run
-// although the caller's context may have ended.
+// endTimeout bounds a rollback, as far as the driver heeds a context there (database/sql does not),
+// and the question whether a transaction was committed. Both run although the caller's context may
+// have ended.
 const endTimeout = 5 * time.Second
 
 // Do calls fn in a transaction: the one of this unit of work that ctx already carries, behind a
@@ -81,7 +82,7 @@ func (w *UnitOfWork) once(ctx context.Context, fn func(context.Context) error, o
 		if errors.Is(err, ctx.Err()) {
 			return err
 		}
-		return &OpError{Op: "begin", Err: err}
+		return &OpError{Op: "begin", Err: err, Work: w}
 	}
 	t := &tx{work: w, conn: conn, parent: innermost(ctx)}
 
@@ -109,13 +110,13 @@ func (w *UnitOfWork) once(ctx context.Context, fn func(context.Context) error, o
 func (t *tx) commit(ctx context.Context) error {
 	switch err := t.conn.Commit(context.WithoutCancel(ctx)); {
 	case err == nil:
-		t.end(0, true)
+		t.finish(true)
 		return nil
 	case errors.Is(err, ErrEnded):
 		return t.settle(ctx, nil)
 	default:
-		t.end(0, false)
-		return &OpError{Op: "commit", Err: err}
+		t.finish(false)
+		return &OpError{Op: "commit", Err: err, Work: t.work}
 	}
 }
 
@@ -124,9 +125,9 @@ func (t *tx) abort(ctx context.Context, cause error) error {
 	if errors.Is(err, ErrEnded) {
 		return t.settle(ctx, cause)
 	}
-	t.end(0, false)
+	t.finish(false)
 	if err != nil {
-		return errors.Join(cause, &OpError{Op: "rollback", Err: err})
+		return errors.Join(cause, &OpError{Op: "rollback", Err: err, Work: t.work})
 	}
 	return cause
 }
@@ -141,13 +142,13 @@ func (t *tx) rollback(ctx context.Context) error {
 // returned.
 func (t *tx) settle(ctx context.Context, cause error) error {
 	if t.confirm == nil {
-		t.end(0, false)
+		t.finish(false)
 		return errors.Join(cause, ErrEnded)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(Detach(ctx)), endTimeout)
 	defer cancel()
 	committed, err := t.confirm(ctx)
-	t.end(0, committed && err == nil)
+	t.finish(committed && err == nil)
 	switch {
 	case err != nil:
 		return errors.Join(cause, ErrEnded, err)

@@ -37,6 +37,8 @@ type OpError struct {
 	Op string
 	// Err is the driver's error.
 	Err error
+	// Work is the unit of work that failed; a handler may use several.
+	Work *UnitOfWork
 }
 
 func (e *OpError) Error() string { return fmt.Sprintf("uow: %s: %v", e.Op, e.Err) }
@@ -60,7 +62,7 @@ func (w *UnitOfWork) Class(err error) dialect.Class {
 		return class
 	}
 	var op *OpError
-	if errors.As(err, &op) && dialect.Connection(op.Err) {
+	if errors.As(err, &op) && op.Work == w && dialect.Connection(op.Err) {
 		return dialect.Infrastructure
 	}
 	return dialect.Other

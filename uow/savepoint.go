@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
+
+var savepoints atomic.Int64
 
 // savepoint calls fn between SAVEPOINT and RELEASE. On failure the transaction goes back to the
 // savepoint, so what fn wrote is gone and the transaction stays usable, even on Postgres after a
@@ -13,10 +16,9 @@ func (t *tx) savepoint(ctx context.Context, fn func(context.Context) error) (err
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t.mu.Lock()
-	t.savepoints++
-	name := fmt.Sprintf("uow_%d", t.savepoints)
-	t.mu.Unlock()
+	// The number is unique in the process, because a transaction may be joined while it carries
+	// savepoints of ours already: of two with one name a rollback would find the inner one.
+	name := fmt.Sprintf("uow_%d", savepoints.Add(1))
 	if _, err := t.conn.Exec(ctx, "SAVEPOINT "+name); err != nil {
 		return fmt.Errorf("uow: savepoint: %w", err)
 	}
@@ -51,7 +53,11 @@ func (t *tx) restore(ctx context.Context, name string, mark int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	defer t.end(mark, false)
-	if _, err := t.conn.Exec(ctx, "ROLLBACK TO SAVEPOINT "+name); err != nil {
+	_, err := t.conn.Exec(ctx, "ROLLBACK TO SAVEPOINT "+name)
+	if err == nil {
+		_, err = t.conn.Exec(ctx, "RELEASE SAVEPOINT "+name) // else failed ones would pile up
+	}
+	if err != nil {
 		t.broken = fmt.Errorf("%w: %w", ErrRollbackOnly, err)
 		if t.joined {
 			// The owner must not commit half of our work. When even this fails, the connection

@@ -10,11 +10,17 @@ import (
 
 const remedy = "run the migrations: migrate.Up, or the files of migrate.Print"
 
-// CheckSchema compares the version of the tables, which query reads, with the one that this release
-// works on. It is for the stores' checks at the start.
-func (w *UnitOfWork) CheckSchema(ctx context.Context, query string) error {
+// CheckSchema compares the version of the tables, which a query reads, with the one that this release
+// works on, and runs probe, a query that reads no row of the store's own table. It is for the
+// stores' checks at the start.
+func (w *UnitOfWork) CheckSchema(ctx context.Context, query, probe string) error {
 	var version *int
-	err := w.Do(Detach(ctx), func(ctx context.Context) error { return w.scalar(ctx, query, &version) })
+	err := w.Do(Detach(ctx), func(ctx context.Context) error {
+		if err := w.scalar(ctx, query, &version); err != nil {
+			return err
+		}
+		return w.scalar(ctx, probe)
+	})
 	switch {
 	case w.Class(err) == dialect.Missing:
 		return fmt.Errorf("the tables are not there (%w); %s", err, remedy)

@@ -155,13 +155,14 @@ func TestD4_FaultsAreReportedAtOnce(t *testing.T) {
 
 func TestA8_A19_ClassOfAnError(t *testing.T) {
 	work := uow.NewMemory()
-	lost := &uow.OpError{Op: "commit", Err: driver.ErrBadConn}
+	lost := &uow.OpError{Op: "commit", Err: driver.ErrBadConn, Work: work}
 	require.ErrorIs(t, lost, uow.ErrOutcomeUnknown)
 	require.ErrorIs(t, lost, driver.ErrBadConn)
 	require.Equal(t, dialect.Infrastructure, work.Class(lost))
 	require.NotErrorIs(t, &uow.OpError{Op: "rollback", Err: driver.ErrBadConn}, uow.ErrOutcomeUnknown, "nothing was committed")
 	require.NotErrorIs(t, &uow.OpError{Op: "commit", Err: errPlanned}, uow.ErrOutcomeUnknown, "the server has answered")
 	require.Equal(t, dialect.Other, work.Class(&uow.OpError{Op: "commit", Err: errPlanned}))
+	require.Equal(t, dialect.Other, uow.NewMemory().Class(lost), "another database's")
 	require.Equal(t, dialect.Other, work.Class(io.EOF), "a function's own network error")
 	require.Equal(t, dialect.Other, work.Class(nil))
 }

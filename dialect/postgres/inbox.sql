@@ -37,15 +37,21 @@ LIMIT 1;
 SELECT state FROM inbox_messages WHERE consumer = $1 AND message_id = $2;
 
 -- Makes a dead row processed, for a message that was mended and sent again, unless another message
--- has been handled under its business key. $1 consumer, $2 message id, $3 tenant,
--- $4 idempotency key or NULL.
+-- has been handled under its business key. Another delivery may be at it: the wait is bounded as in
+-- begin. $1 lock wait bound, $2 consumer, $3 message id, $4 tenant, $5 idempotency key or NULL.
 -- name: revive
-UPDATE inbox_messages
-SET state = 'processed', recorded_at = now(),
-    tenant_id = $3, idempotency_key = $4,
-    topic = NULL, payload = NULL, metadata = NULL, last_error = NULL
-WHERE consumer = $1 AND message_id = $2 AND state = 'dead'
-  AND NOT EXISTS (SELECT 1 FROM inbox_messages WHERE consumer = $1 AND tenant_id = $3 AND idempotency_key = $4);
+WITH bound AS MATERIALIZED (
+    SELECT current_setting('lock_timeout') AS before, set_config('lock_timeout', $1, true) AS during
+), revived AS (
+    UPDATE inbox_messages
+    SET state = 'processed', recorded_at = now(), tenant_id = $4, idempotency_key = $5,
+        topic = NULL, payload = NULL, metadata = NULL, last_error = NULL
+    FROM bound
+    WHERE consumer = $2 AND message_id = $3 AND state = 'dead'
+      AND NOT EXISTS (SELECT 1 FROM inbox_messages WHERE consumer = $2 AND tenant_id = $4 AND idempotency_key = $5)
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM revived), set_config('lock_timeout', (SELECT before FROM bound), true);
 
 -- Keeps a message that cannot be handled. $1 consumer, $2 message id, $3 topic, $4 payload,
 -- $5 metadata, $6 error.
@@ -69,3 +75,8 @@ SELECT max(version) FROM inbox_schema;
 -- The isolation level of this transaction.
 -- name: isolation
 SELECT current_setting('transaction_isolation');
+
+-- Whether the table is there, with its columns. It reads no row.
+-- name: probe
+SELECT consumer, message_id, tenant_id, idempotency_key, state, recorded_at, topic, payload, metadata, last_error
+FROM inbox_messages WHERE false;

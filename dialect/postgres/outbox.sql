@@ -216,7 +216,7 @@ WITH free AS MATERIALIZED (
     WHERE state = 'pending' AND ordering_key IS NULL ORDER BY due_at, seq LIMIT $1::int
 ), keyed AS MATERIALIZED (
     SELECT state, due_at FROM outbox_messages
-    WHERE state IN ('pending', 'leased') AND ordering_key IS NOT NULL LIMIT $1::int
+    WHERE state IN ('pending', 'leased') AND ordering_key IS NOT NULL ORDER BY ordering_key, seq LIMIT $1::int
 )
 SELECT (SELECT count(*) FROM free) + (SELECT count(*) FROM keyed WHERE state = 'pending'),
        (SELECT count(*) FROM (SELECT 1 FROM outbox_messages WHERE state = 'leased' AND ordering_key IS NULL LIMIT $1::int) AS l)
@@ -291,3 +291,9 @@ RETURNING o.seq;
 -- The version of the tables. It reads no row of the outbox, but fails where there is none.
 -- name: version
 SELECT max(version) FROM inbox_schema WHERE NOT EXISTS (SELECT FROM outbox_messages WHERE false);
+
+-- Whether the table is there, with its columns. It reads no row.
+-- name: probe
+SELECT seq, topic, message_id, tenant_id, idempotency_key, ordering_key, payload, metadata, content_type, source,
+       occurred_at, due_at, state, attempt, rejections, lease_owner, receipt, lease_until, last_error, finished_at
+FROM outbox_messages WHERE false;

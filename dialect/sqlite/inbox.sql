@@ -25,15 +25,16 @@ LIMIT 1;
 SELECT state FROM inbox_messages WHERE consumer = ?1 AND message_id = ?2;
 
 -- Makes a dead row processed, for a message that was mended and sent again, unless another message
--- has been handled under its business key. ?1 consumer, ?2 message id, ?3 tenant,
--- ?4 idempotency key or NULL.
+-- has been handled under its business key. ?1 is not used here, ?2 consumer, ?3 message id, ?4 tenant,
+-- ?5 idempotency key or NULL.
 -- name: revive
 UPDATE inbox_messages
 SET state = 'processed', recorded_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER),
-    tenant_id = ?3, idempotency_key = ?4,
+    tenant_id = ?4, idempotency_key = ?5,
     topic = NULL, payload = NULL, metadata = NULL, last_error = NULL
-WHERE consumer = ?1 AND message_id = ?2 AND state = 'dead'
-  AND NOT EXISTS (SELECT 1 FROM inbox_messages WHERE consumer = ?1 AND tenant_id = ?3 AND idempotency_key = ?4);
+WHERE ?1 IS NOT NULL AND consumer = ?2 AND message_id = ?3 AND state = 'dead'
+  AND NOT EXISTS (SELECT 1 FROM inbox_messages WHERE consumer = ?2 AND tenant_id = ?4 AND idempotency_key = ?5)
+RETURNING 1, '';
 
 -- Keeps a message that cannot be handled. ?1 consumer, ?2 message id, ?3 topic, ?4 payload,
 -- ?5 metadata, ?6 error.
@@ -60,3 +61,8 @@ SELECT 'serializable';
 -- How long, in milliseconds, this connection waits for its turn to write. 0 means not at all.
 -- name: patience
 SELECT timeout FROM pragma_busy_timeout;
+
+-- Whether the table is there, with its columns. It reads no row.
+-- name: probe
+SELECT consumer, message_id, tenant_id, idempotency_key, state, recorded_at, topic, payload, metadata, last_error
+FROM inbox_messages WHERE false;

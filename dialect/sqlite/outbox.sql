@@ -159,7 +159,7 @@ WITH free AS MATERIALIZED (
     WHERE state = 'pending' AND ordering_key IS NULL ORDER BY due_at, seq LIMIT ?1
 ), keyed AS MATERIALIZED (
     SELECT state, due_at FROM outbox_messages
-    WHERE state IN ('pending', 'leased') AND ordering_key IS NOT NULL LIMIT ?1
+    WHERE state IN ('pending', 'leased') AND ordering_key IS NOT NULL ORDER BY ordering_key, seq LIMIT ?1
 )
 SELECT (SELECT count(*) FROM free) + (SELECT count(*) FROM keyed WHERE state = 'pending'),
        (SELECT count(*) FROM (SELECT 1 FROM outbox_messages WHERE state = 'leased' AND ordering_key IS NULL LIMIT ?1))
@@ -221,3 +221,9 @@ RETURNING seq;
 -- The version of the tables. It reads no row of the outbox, but fails where there is none.
 -- name: version
 SELECT max(version) FROM inbox_schema WHERE NOT EXISTS (SELECT 1 FROM outbox_messages WHERE 0);
+
+-- Whether the table is there, with its columns. It reads no row.
+-- name: probe
+SELECT seq, topic, message_id, tenant_id, idempotency_key, ordering_key, payload, metadata, content_type, source,
+       occurred_at, due_at, state, attempt, rejections, lease_owner, receipt, lease_until, last_error, finished_at
+FROM outbox_messages WHERE false;

@@ -41,6 +41,7 @@ func main() {
 	check(err)
 
 	queue := amqp.NewDurableQueueConfig(os.Getenv("AMQP_URL"))
+	queue.Publish.ConfirmDelivery = true // else what a broken connection loses counts as published
 	subscriber, err := amqp.NewSubscriber(queue, logger)
 	check(err)
 	publisher, err := amqp.NewPublisher(queue, logger)

@@ -29,7 +29,7 @@ func start(t testing.TB, f *outboxstore.Forwarder) (stop func() error) {
 		case err := <-done:
 			return err
 		case <-time.After(patience):
-			return errors.New("Run does not return")
+			return errors.New("forwarder: Run does not return")
 		}
 	})
 	t.Cleanup(func() { _ = stop() })

@@ -101,14 +101,18 @@ func nestedStatementFails(t *testing.T, b *bench) {
 	b.requireEffects(t, "before", "after")
 }
 
-// loseSavepoint makes the roll-back to the innermost savepoint fail.
+// mark sets a savepoint of the application's own. loseSavepoint releases it, and with it every later
+// one, so that the roll-back to those fails.
+func (b *bench) mark(ctx context.Context) error { return b.exec(ctx, `SAVEPOINT application`) }
+
 func (b *bench) loseSavepoint(ctx context.Context) error {
-	return b.exec(ctx, `RELEASE SAVEPOINT uow_1`)
+	return b.exec(ctx, `RELEASE SAVEPOINT application`)
 }
 
 func lostSavepoint(t *testing.T, b *bench) {
 	err := b.work.Do(t.Context(), func(ctx context.Context) error {
 		require.NoError(t, b.effect(ctx, "before"))
+		require.NoError(t, b.mark(ctx))
 		inner := b.work.Do(ctx, func(ctx context.Context) error {
 			require.NoError(t, b.effect(ctx, "inner"))
 			require.NoError(t, b.loseSavepoint(ctx))
@@ -170,6 +174,7 @@ func joinUndoesItsOwn(t *testing.T, b *bench) {
 func lostJoin(t *testing.T, b *bench) {
 	err := b.joined(t, nil, func(ctx context.Context, join func(func(context.Context) error) error) {
 		require.NoError(t, b.effect(ctx, "owner"))
+		require.NoError(t, b.mark(ctx))
 		require.ErrorIs(t, join(func(ctx context.Context) error {
 			require.NoError(t, b.effect(ctx, "joined"))
 			require.NoError(t, b.loseSavepoint(ctx))
