@@ -102,8 +102,8 @@ type subscription struct {
 	in      <-chan *message.Message
 	out     chan *message.Message
 	end     context.CancelFunc
-	flight  []*message.Message // passed on, perhaps not settled yet
-	live    int                // how many of flight were unsettled when last looked
+	flight  []passed // on to the handler, perhaps not settled yet
+	live    int      // how many of flight were unsettled when last looked
 }
 
 func (s *subscription) run(ctx context.Context) {
@@ -142,9 +142,11 @@ func (s *subscription) passOn(ctx context.Context) {
 			if bindingFrom(msg.Context()) != s.binding {
 				msg.SetContext(context.WithValue(msg.Context(), bindingKey{}, s.binding))
 			}
+			// Once it is passed on the message is the handler's, its id as well.
+			p := passed{msg, inbox.Clean(msg.UUID, inbox.MaxID)}
 			select {
 			case s.out <- msg:
-				s.track(msg)
+				s.track(p)
 			case <-ctx.Done():
 				msg.Nack()
 			case <-s.router.closing:
@@ -154,20 +156,26 @@ func (s *subscription) passOn(ctx context.Context) {
 	}
 }
 
+// passed is a message that was passed on, with the id that it had.
+type passed struct {
+	*message.Message
+	id string
+}
+
 // track remembers a message that was passed on, and forgets settled ones whenever the list has
 // doubled, so that a message costs the same however many are being handled.
-func (s *subscription) track(msg *message.Message) {
+func (s *subscription) track(p passed) {
 	if len(s.flight) >= 2*s.live+16 {
 		kept := s.flight[:0]
 		for _, m := range s.flight {
-			if !settled(m) {
+			if !settled(m.Message) {
 				kept = append(kept, m)
 			}
 		}
 		clear(s.flight[len(kept):])
 		s.flight, s.live = kept, len(kept)
 	}
-	s.flight = append(s.flight, msg)
+	s.flight = append(s.flight, p)
 }
 
 // settle waits until everything that was passed on is acked or nacked, at most the close timeout.
@@ -188,9 +196,9 @@ func (s *subscription) settle() {
 // logInterrupted names the messages whose handlers did not finish in time.
 func (s *subscription) logInterrupted() {
 	for _, m := range s.flight {
-		if !settled(m) {
+		if !settled(m.Message) {
 			s.router.logger.Error("Handler is interrupted at the close timeout; its work is rolled back and the message will be delivered again", nil, watermill.LogFields{
-				"message_uuid": inbox.Clean(m.UUID, inbox.MaxID), "consumer": s.binding.consumer, "topic": s.binding.topic,
+				"message_uuid": m.id, "consumer": s.binding.consumer, "topic": s.binding.topic,
 			})
 		}
 	}

@@ -158,21 +158,27 @@ func (r *Router) release() error {
 	guards, held := r.guards, r.held
 	r.guards, r.held = nil, nil
 	r.mu.Unlock()
+	// In a goroutine, because user code that does not return must not hold Run beyond its timeout.
+	ended := make(chan error, 1)
+	go func() {
+		var errs []error
+		for _, g := range guards {
+			errs = append(errs, g.inner.Close())
+		}
+		r.drains.Wait()
+		ended <- errors.Join(errs...)
+	}()
+	timeout := time.NewTimer(r.cfg.CloseTimeout)
+	defer timeout.Stop()
 	var errs []error
-	for _, g := range guards {
-		errs = append(errs, g.inner.Close())
+	select {
+	case err := <-ended:
+		errs = append(errs, err)
+	case <-timeout.C:
+		errs = append(errs, errors.New("router: a subscriber did not end its subscription although its context has ended and it was closed; mend it"))
 	}
 	for _, closePublisher := range held {
 		errs = append(errs, closePublisher())
-	}
-	ended := make(chan struct{})
-	go func() { r.drains.Wait(); close(ended) }()
-	timeout := time.NewTimer(r.cfg.CloseTimeout)
-	defer timeout.Stop()
-	select {
-	case <-ended:
-	case <-timeout.C:
-		errs = append(errs, errors.New("router: a subscriber did not end its subscription although its context has ended and it was closed; mend it"))
 	}
 	return errors.Join(errs...)
 }

@@ -36,7 +36,7 @@ func TestC3_C4_C7_D1_StateMachine(t *testing.T) {
 		_, err := db.Exec("CREATE SCHEMA other")
 		require.NoError(t, err)
 		require.NoError(t, migrate.Up(t.Context(), db.DB, d))
-		checkModel(t, db, d, "now() - interval '2 hours'", size(25, 1000))
+		checkModel(t, db, d, "now() - interval '2 hours'", size(15, 1000))
 	})
 }
 
