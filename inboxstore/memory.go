@@ -12,8 +12,8 @@ import (
 
 // Memory is a store for unit tests. It keeps the contract of [Store] except durability: staged
 // rows stand or fall with the unit of work, a second delivery waits for the first one, and keys
-// are compared byte by byte. It is safe for concurrent use. Its unit of work is [uow.NewMemory],
-// or any other.
+// are compared byte by byte. It is safe for concurrent use. Its unit of work is [uow.NewMemory]; on
+// a database's it cannot tell how a transaction ended that the handler ended itself.
 type Memory struct {
 	work     *uow.UnitOfWork
 	lockWait time.Duration

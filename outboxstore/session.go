@@ -41,10 +41,18 @@ func (s *session) claim(ctx context.Context, limit, perKey int) ([]*item, error)
 	if len(s.held) == 0 {
 		s.renewed = start
 	}
-	items := make([]*item, len(claimed))
-	for i, c := range claimed {
-		items[i] = &item{claimed: c, until: start.Add(s.f.cfg.Lease), before: s.published}
-		s.held[c.Lease.Seq] = items[i]
+	items := make([]*item, 0, len(claimed))
+	for _, c := range claimed {
+		if earlier := s.held[c.Lease.Seq]; earlier != nil && !earlier.started.IsZero() {
+			// Its lease has run out while a publisher of ours still hangs on it. Another worker would
+			// hang as well, until none is left.
+			s.out.release = append(s.out.release, Release{Lease: c.Lease, Delay: s.f.cfg.PublishTimeout})
+			s.changed.signal()
+			continue
+		}
+		it := &item{claimed: c, until: start.Add(s.f.cfg.Lease), before: s.published}
+		items = append(items, it)
+		s.held[c.Lease.Seq] = it
 	}
 	return items, nil
 }
