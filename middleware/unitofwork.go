@@ -79,8 +79,7 @@ type unitOfWork struct {
 }
 
 func (u *unitOfWork) handle(msg *message.Message, next message.HandlerFunc) ([]*message.Message, error) {
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = u.cfg.WaitInitial, u.cfg.WaitMax, 2
+	var pause *backoff.ExponentialBackOff // made when it is needed, which is hardly ever
 	ctx := msg.Context()
 	asDelivered, succeeded := snapshot(msg), false
 	defer func() {
@@ -108,6 +107,11 @@ func (u *unitOfWork) handle(msg *message.Message, next message.HandlerFunc) ([]*
 				return nil, fmt.Errorf("the transaction was lost %d times while the database answers others; does the handler idle in it, or write past its rights?: %w", lost, err)
 			}
 		}
+		if pause == nil {
+			pause = backoff.NewExponentialBackOff()
+			pause.InitialInterval, pause.MaxInterval, pause.Multiplier = u.cfg.WaitInitial, u.cfg.WaitMax, 2
+		}
+		asDelivered.restore(msg)
 		if !u.wait(ctx, msg, pause.NextBackOff(), err) {
 			return nil, fmt.Errorf("%w while the database was away: %w", inbox.ErrInterrupted, err)
 		}
@@ -140,8 +144,10 @@ func (u *unitOfWork) once(ctx context.Context, msg *message.Message, asDelivered
 	defer msg.SetContext(ctx)
 	tries := 0
 	err = u.work.Do(uow.Detach(ctx), func(ctx context.Context) error {
-		asDelivered.restore(msg)
-		if tries++; tries == 2 {
+		if tries++; tries > 1 {
+			asDelivered.restore(msg)
+		}
+		if tries == 2 {
 			u.cfg.Logger.Info("The transaction met another one and is tried again; if this repeats, the handler may be writing past the transaction of uow.Tx", u.fields(msg))
 		}
 		msg.SetContext(ctx)

@@ -50,10 +50,20 @@ func New(work *uow.UnitOfWork, opts ...Option) *Store {
 }
 
 // Validate reports every fault of the configuration at once. It opens nothing.
-func (s *Store) Validate() error { return s.fault }
+func (s *Store) Validate() error {
+	if s == nil {
+		return errors.New("outboxstore: the store is nil; pass outboxstore.New(work)")
+	}
+	return s.fault
+}
 
 // UnitOfWork is the unit of work that the store was made on.
-func (s *Store) UnitOfWork() *uow.UnitOfWork { return s.work }
+func (s *Store) UnitOfWork() *uow.UnitOfWork {
+	if s == nil {
+		return nil
+	}
+	return s.work
+}
 
 // Wake is signalled when a transaction that appended here has been committed by this process. It
 // holds one signal, so a forwarder that is busy misses none.

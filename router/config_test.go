@@ -44,6 +44,11 @@ func TestD4_NilDatabaseAndUnknownDialect(t *testing.T) {
 	require.ErrorContains(t, err, "the database is nil; pass an open *sqlx.DB")
 	require.ErrorContains(t, err, "unknown dialect")
 
+	none := uow.NewMemory()
+	_, err = router.New(router.Config{UnitOfWork: none, Inbox: (*inboxstore.Store)(nil), Outbox: (*outboxstore.Store)(nil)}, nil)
+	require.ErrorContains(t, err, "inboxstore: the store is nil")
+	require.ErrorContains(t, err, "outboxstore: the store is nil")
+
 	_, err = router.New(router.Config{}, nil)
 	require.ErrorContains(t, err, "no database; pass uow.SQL(db) or uow.SQLX(db)")
 }
